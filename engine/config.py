@@ -1,0 +1,133 @@
+"""The engine's settings, under vLLM's names and with its defaults.
+
+Every class checks itself when it is made and says what is wrong, the value, the limit and the
+remedy. Nothing here is read from the environment.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+Policy = Literal["fcfs", "priority"]
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used; the message says which, its value, the limit, the remedy."""
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigError(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheConfig:
+    """The KV cache.
+
+    `num_gpu_blocks` counts the null block, as vLLM's `--num-gpu-blocks-override` does: 160 means
+    159 usable blocks.
+    """
+
+    block_size: int = 16
+    num_gpu_blocks: int = 1024
+    enable_prefix_caching: bool = True
+    gpu_memory_utilization: float = 0.92
+
+    def __post_init__(self) -> None:
+        _require(self.block_size >= 1, f"block_size is {self.block_size}: it must be 1 or more")
+        _require(
+            self.num_gpu_blocks >= 2,
+            f"num_gpu_blocks is {self.num_gpu_blocks}: one is the null block, so 2 is the least; "
+            "raise --num-gpu-blocks-override",
+        )
+        _require(
+            0.0 < self.gpu_memory_utilization <= 1.0,
+            f"gpu_memory_utilization is {self.gpu_memory_utilization}: "
+            "it is a share of the device, above 0 and at most 1",
+        )
+
+    @property
+    def num_usable_blocks(self) -> int:
+        """Blocks that can be handed out."""
+        return self.num_gpu_blocks - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerConfig:
+    """What a step may hold, and who is let in.
+
+    `max_num_scheduled_tokens` and `max_num_active_seqs` default to `max_num_batched_tokens` and
+    `max_num_seqs`. `scheduler_reserve_full_isl` admits a request only when all its known tokens
+    fit into the free blocks; `watermark` is the share of the pool that admissions leave free.
+    """
+
+    policy: Policy = "fcfs"
+    max_num_seqs: int = 256
+    max_num_active_seqs: int | None = None
+    max_num_batched_tokens: int = 2048
+    max_num_scheduled_tokens: int | None = None
+    max_model_len: int = 4096
+    enable_chunked_prefill: bool = True
+    scheduler_reserve_full_isl: bool = True
+    watermark: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require(
+            self.policy in ("fcfs", "priority"),
+            f"scheduling policy is {self.policy!r}: choose fcfs or priority",
+        )
+        for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
+            value = getattr(self, name)
+            _require(value >= 1, f"{name} is {value}: it must be 1 or more")
+        _require(
+            1 <= self.scheduled_tokens <= self.max_num_batched_tokens,
+            f"max_num_scheduled_tokens is {self.scheduled_tokens}: it must lie between 1 and "
+            f"max_num_batched_tokens ({self.max_num_batched_tokens})",
+        )
+        _require(
+            1 <= self.active_seqs <= self.max_num_seqs,
+            f"max_num_active_seqs is {self.active_seqs}: it must lie between 1 and "
+            f"max_num_seqs ({self.max_num_seqs})",
+        )
+        _require(
+            self.enable_chunked_prefill or self.max_num_batched_tokens >= self.max_model_len,
+            f"max_num_batched_tokens is {self.max_num_batched_tokens} and max_model_len "
+            f"{self.max_model_len}: without chunked prefill a prompt of that length never fits; "
+            "raise the one, lower the other, or enable chunked prefill",
+        )
+        _require(
+            0.0 <= self.watermark < 1.0,
+            f"watermark is {self.watermark}: it is a share of the pool, from 0 to below 1",
+        )
+
+    @property
+    def scheduled_tokens(self) -> int:
+        """The token budget of a step."""
+        if self.max_num_scheduled_tokens is None:
+            return self.max_num_batched_tokens
+        return self.max_num_scheduled_tokens
+
+    @property
+    def active_seqs(self) -> int:
+        """Running requests up to which more are admitted."""
+        return self.max_num_seqs if self.max_num_active_seqs is None else self.max_num_active_seqs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """All settings of an engine."""
+
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    cache: CacheConfig = field(default_factory=CacheConfig)
+    allow_oversize: bool = False
+
+    @property
+    def watermark_blocks(self) -> int:
+        """Blocks that admissions leave free while something runs."""
+        return int(self.scheduler.watermark * self.cache.num_gpu_blocks)
+
+    def to_json(self) -> str:
+        """Returns all settings as a JSON object."""
+        return json.dumps(asdict(self), sort_keys=True)

@@ -1,0 +1,103 @@
+"""A request as the scheduler sees it: its tokens, its progress, its place in life."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from engine.sampling import SamplingParams
+from telemetry.vocabulary import FinishReason, SkipReason
+
+
+class RequestStatus(Enum):
+    """Where a request stands. What it waits for is `Request.blocked_by`, not a status."""
+
+    WAITING = auto()
+    RUNNING = auto()
+    PREEMPTED = auto()
+    FINISHED = auto()
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestTimes:
+    """Moments of a request's life on the run's clock (ns since the Unix epoch)."""
+
+    received: int | None = None
+    tokenized: int | None = None
+    arrived: int = 0
+    admitted: int | None = None
+    first_token: int | None = None
+    last_token: int | None = None
+    preempted: int | None = None
+    preempted_ns: int = 0
+    max_itl_ns: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One request, from arrival to its one end.
+
+    `token_ids` holds the prompt followed by the outputs. The scheduler owns and mutates all of it;
+    everything that can be derived is a property.
+
+    Invariants:
+        `0 <= num_computed_tokens <= num_tokens`;
+        `finish_reason is not None` exactly when `status` is FINISHED.
+    """
+
+    request_id: str
+    number: int
+    """Counted per engine start; what the record calls `request`."""
+    prompt_token_ids: Sequence[int]
+    sampling: SamplingParams
+    arrival_time: float = 0.0
+    """Sort key after priority, in seconds."""
+    priority: int = 0
+    """Smaller is more urgent."""
+    eos_token_id: int | None = None
+    reads_prefix_cache: bool = True
+    trace_id: str | None = None
+    parent_span_id: str | None = None
+
+    status: RequestStatus = RequestStatus.WAITING
+    token_ids: array[int] = field(init=False)
+    num_prompt_tokens: int = field(init=False)
+    num_computed_tokens: int = 0
+    high_water_mark: int = 0
+    """Most tokens it ever had computed; positions below it are computed again after a loss."""
+    num_preemptions: int = 0
+    skipped_for: SkipReason | None = None
+    """Why it was last set aside; stays until it is admitted."""
+    finish_reason: FinishReason | None = None
+    times: RequestTimes = field(default_factory=RequestTimes)
+
+    def __post_init__(self) -> None:
+        self.token_ids = array("i", self.prompt_token_ids)
+        self.num_prompt_tokens = len(self.token_ids)
+
+    @property
+    def num_tokens(self) -> int:
+        """Known tokens: prompt and outputs."""
+        return len(self.token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Outputs so far."""
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def output_token_ids(self) -> array[int]:
+        """A copy of the outputs so far."""
+        return self.token_ids[self.num_prompt_tokens :]
+
+    @property
+    def urgency(self) -> tuple[int, float]:
+        """Sort key of the priority policy: smaller goes first, the largest is the victim."""
+        return (self.priority, self.arrival_time)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has ended."""
+        return self.status is RequestStatus.FINISHED
