@@ -59,7 +59,9 @@ class SchedulerConfig:
     """What a step may hold, and who is let in.
 
     `max_num_scheduled_tokens` and `max_num_active_seqs` default to `max_num_batched_tokens` and
-    `max_num_seqs`. `scheduler_reserve_full_isl` admits a request only when all its known tokens
+    `max_num_seqs`. `long_prefill_token_threshold` caps what one request gets in a step while there
+    are others (0 is off; adaptive: at least an even share of the step). `max_loras` caps the
+    adapters of a step. `scheduler_reserve_full_isl` admits a request only when all its known tokens
     fit into the free blocks; `watermark` is the share of the pool that admissions leave free.
     """
 
@@ -70,6 +72,9 @@ class SchedulerConfig:
     max_num_scheduled_tokens: int | None = None
     max_model_len: int = 4096
     enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: int = 0
+    long_prefill_token_threshold_adaptive: bool = False
+    max_loras: int | None = None
     scheduler_reserve_full_isl: bool = True
     watermark: float = 0.0
 
@@ -96,6 +101,15 @@ class SchedulerConfig:
             f"max_num_batched_tokens is {self.max_num_batched_tokens} and max_model_len "
             f"{self.max_model_len}: without chunked prefill a prompt of that length never fits; "
             "raise the one, lower the other, or enable chunked prefill",
+        )
+        _require(
+            self.long_prefill_token_threshold >= 0,
+            f"long_prefill_token_threshold is {self.long_prefill_token_threshold}: "
+            "it must be 0 (off) or more",
+        )
+        _require(
+            self.max_loras is None or self.max_loras >= 1,
+            f"max_loras is {self.max_loras}: it must be 1 or more",
         )
         _require(
             0.0 <= self.watermark < 1.0,

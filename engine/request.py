@@ -12,7 +12,7 @@ from telemetry.vocabulary import FinishReason, SkipReason
 
 
 class RequestStatus(Enum):
-    """Where a request stands. What it waits for is `Request.blocked_by`, not a status."""
+    """Where a request stands. What a waiting one waits for is in `Request.blocked_by`."""
 
     WAITING = auto()
     RUNNING = auto()
@@ -58,6 +58,8 @@ class Request:
     """Smaller is more urgent."""
     eos_token_id: int | None = None
     reads_prefix_cache: bool = True
+    adapter: str | None = None
+    cache_salt: str | None = None
     trace_id: str | None = None
     parent_span_id: str | None = None
 
@@ -68,6 +70,10 @@ class Request:
     high_water_mark: int = 0
     """Most tokens it ever had computed; positions below it are computed again after a loss."""
     num_preemptions: int = 0
+    is_catching_up: bool = False
+    """Resumed after a preemption and without an output since."""
+    blocked_by: SkipReason | None = None
+    """What it waits for outside the scheduler; None once it is ready."""
     skipped_for: SkipReason | None = None
     """Why it was last set aside; stays until it is admitted."""
     finish_reason: FinishReason | None = None

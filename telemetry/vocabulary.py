@@ -158,7 +158,11 @@ class Phase(IntEnum):
 
 
 class EventKind(IntEnum):
-    """What happened. "Stuck" is no event: it is an open interval in SQL, plus the heartbeat."""
+    """What happened. "Stuck" is no event: it is an open interval in SQL, plus the heartbeat.
+
+    `first_token` is a request's first output; `caught_up` its first output after each resumption,
+    which ends the recomputation.
+    """
 
     arrived = 1
     input_added = 2
@@ -170,6 +174,7 @@ class EventKind(IntEnum):
     turn_finished = 8
     client_gone = 9
     finished = 10
+    caught_up = 11
     grammar_started = 20
     grammar_ready = 21
     grammar_failed = 22

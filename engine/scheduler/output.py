@@ -64,8 +64,8 @@ class SchedulerOutput:
     total_num_scheduled_tokens: int = 0
     finished_req_ids: frozenset[str] = frozenset()
     preempted_req_ids: frozenset[str] = frozenset()
-    num_prefix_hit_tokens: dict[str, int | None] = field(default_factory=dict)
-    """Local cache hit of each admission; None where no look-up was made."""
+    num_prefix_hit_tokens: dict[str, int] = field(default_factory=dict)
+    """Local cache hit of each admission."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,25 @@
+"""The scheduler: which request runs how many tokens in the next step, and who must go.
+
+Its tour: `scheduler` reads as the flow chart (budgets, running scan, preemption on shortage,
+admission unless something was preempted, output); `queues` order the waiting; `plan` is one step
+while it is being decided; `output` is what passes to the runner and back; `journal` writes each
+decision down, as the `rows` of the record. No torch, and nothing of the other rooms of the engine.
+"""
+
+from engine.scheduler.output import (
+    CachedRequestData,
+    ModelRunnerOutput,
+    NewRequestData,
+    RequestOutput,
+    SchedulerOutput,
+)
+from engine.scheduler.scheduler import Scheduler
+
+__all__ = [
+    "CachedRequestData",
+    "ModelRunnerOutput",
+    "NewRequestData",
+    "RequestOutput",
+    "Scheduler",
+    "SchedulerOutput",
+]

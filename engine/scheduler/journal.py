@@ -1,0 +1,317 @@
+"""What the scheduler writes down about itself.
+
+The scheduler calls the journal at each decision; the journal turns that into rows and hands them to
+the recorder: a step with all its events when the step is over, events between steps at once. It
+reads the scheduler and changes nothing in it but a request's times.
+
+Steps that scheduled nothing and are equal to the one before are told in one row with a count, at
+most `REPEAT_NS` long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from engine.request import Request, RequestStatus
+from engine.scheduler.plan import Grant, StepPlan
+from engine.scheduler.rows import is_same_state, step_requests, step_row
+from telemetry.recorder import Recorder
+from telemetry.records import (
+    Event,
+    RequestAdmitted,
+    RequestArrived,
+    RequestFinished,
+    RequestPreempted,
+    StepRequests,
+    StepRow,
+)
+from telemetry.vocabulary import (
+    EventKind,
+    FinishReason,
+    Phase,
+    PreemptionCause,
+    SkipReason,
+    VictimRule,
+)
+
+if TYPE_CHECKING:
+    from engine.scheduler.output import ModelRunnerOutput
+    from engine.scheduler.scheduler import Scheduler
+
+REPEAT_NS = 1_000_000_000
+
+
+class StepJournal:
+    """Collects a step's rows while it is decided, executed and taken in."""
+
+    def __init__(self, recorder: Recorder, clock: Callable[[], int], scheduler: Scheduler) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._scheduler = scheduler
+        self._events: list[Event] = []
+        self._row: StepRow | None = None
+        self._requests: StepRequests | None = None
+        self._step = 0
+        self._is_open = False
+        self._unsettled: list[RequestPreempted] = []
+        self._update_ts = 0
+        self._held: StepRow | None = None
+
+    # --------------------------------------------------------------------------- the step's frame
+
+    def begin_step(self, plan: StepPlan) -> None:
+        """A step begins."""
+        self._step = plan.step
+        self._is_open = True
+        self._recorder.enter_phase(plan.step, Phase.schedule)
+
+    def scheduled(self, plan: StepPlan) -> None:
+        """The step is decided; nobody's progress has been advanced yet."""
+        self._unsettled.clear()
+        self._requests = step_requests(plan, self._scheduler)
+        self._row = step_row(plan, self._scheduler)
+        self._row.schedule_ns = self._clock() - plan.started_ts
+
+    def begin_update(self) -> None:
+        """The step has been executed; its tokens are about to be taken in."""
+        self._recorder.enter_phase(self._step, Phase.update)
+        self._update_ts = self._clock()
+
+    def finish_step(self, runner_output: ModelRunnerOutput) -> None:
+        """The step is over: hands it to the recorder."""
+        row = self._row
+        if row is None:
+            return
+        row.inputs_ns = runner_output.inputs_ns
+        row.forward_ns = runner_output.forward_ns
+        row.sample_ns = runner_output.sample_ns
+        row.num_preemptions_total = self._scheduler.num_preemptions
+        row.updated_ts = self._clock()
+        row.update_ns = row.updated_ts - self._update_ts
+        self._recorder.count_preemptions(self._scheduler.num_preemptions)
+        if not self._repeats_held(row):
+            self._record(row)
+        self._events = []
+        self._row = None
+        self._is_open = False
+        self._step += 1
+
+    def publish_between_steps(self) -> None:
+        """Hands over events that belong to no step in flight; the next step is theirs."""
+        if self._is_open or not self._events:
+            return
+        self._publish_held()
+        self._recorder.count_preemptions(self._scheduler.num_preemptions)
+        self._recorder.record_events(self._events)
+        self._events = []
+
+    def _record(self, row: StepRow) -> None:
+        self._publish_held()
+        if row.num_scheduled_tokens == 0 and not self._events:
+            self._held = row
+            return
+        self._recorder.record_step(row, self._events, self._requests)
+
+    def _repeats_held(self, row: StepRow) -> bool:
+        """Whether the row says what the held one said; then it is counted there."""
+        held = self._held
+        if held is None or self._events or row.num_scheduled_tokens != 0:
+            return False
+        if row.ts - held.ts > REPEAT_NS or not is_same_state(row, held):
+            return False
+        held.num_repeats += 1
+        held.updated_ts = row.updated_ts
+        return True
+
+    def _publish_held(self) -> None:
+        if self._held is not None:
+            self._recorder.record_step(self._held, (), None)
+            self._held = None
+
+    # ---------------------------------------------------------------------------------- decisions
+
+    def arrived(self, request: Request) -> None:
+        """A request has been queued."""
+        times = request.times
+        times.arrived = self._clock()
+        self._events.append(
+            RequestArrived(
+                step=self._step,
+                ts=times.arrived,
+                request=request.number,
+                request_id=request.request_id,
+                num_prompt_tokens=request.num_prompt_tokens,
+                max_tokens=request.sampling.max_tokens,
+                min_tokens=request.sampling.min_tokens,
+                ignore_eos=request.sampling.ignore_eos,
+                priority=request.priority,
+                arrival_time=request.arrival_time,
+                adapter=request.adapter,
+                reads_cache=request.reads_prefix_cache,
+                received_ts=times.received,
+                tokenized_ts=times.tokenized,
+                trace_id=request.trace_id,
+                parent_span_id=request.parent_span_id,
+            )
+        )
+        self.publish_between_steps()
+
+    def skipped(self, request: Request, reason: SkipReason) -> None:
+        """A request is set aside for a reason that it did not have before."""
+        self._note(EventKind.skipped, request, reason)
+        self.publish_between_steps()
+
+    def admitted(self, request: Request, plan: StepPlan) -> None:
+        """A request has joined the running ones."""
+        now = self._clock()
+        times = request.times
+        resumed = request.is_catching_up
+        if times.admitted is None:
+            times.admitted = now
+        if times.preempted is not None:
+            times.preempted_ns += now - times.preempted
+            times.preempted = None
+        self._events.append(
+            RequestAdmitted(
+                kind=EventKind.resumed if resumed else EventKind.admitted,
+                step=self._step,
+                ts=now,
+                request=request.number,
+                num_hit_tokens=plan.num_hit_tokens[request.request_id],
+                num_external_tokens=0,
+                is_async=0,
+                num_scheduled_tokens=plan.grants[request.request_id].num_tokens,
+            )
+        )
+
+    def preempted(
+        self,
+        victim: Request,
+        beneficiary: Request | None,
+        *,
+        num_blocks_needed: int | None,
+        num_blocks_free_before: int,
+        num_blocks_freed: int,
+        withdrawn: Grant | None,
+    ) -> None:
+        """A request has lost its blocks; its progress has not been zeroed yet."""
+        now = self._clock()
+        victim.times.preempted = now
+        event = RequestPreempted(
+            step=self._step,
+            ts=now,
+            request=victim.number,
+            cause=_cause(victim, beneficiary, self._scheduler.config.scheduler.policy),
+            victim_rule=_victim_rule(victim, beneficiary, self._scheduler.config.scheduler.policy),
+            beneficiary=None if beneficiary is None else beneficiary.number,
+            beneficiary_allocated=None if beneficiary is None else 0,
+            victim_priority=victim.priority,
+            beneficiary_priority=None if beneficiary is None else beneficiary.priority,
+            num_blocks_needed=num_blocks_needed,
+            num_blocks_free_before=num_blocks_free_before,
+            num_blocks_freed=num_blocks_freed,
+            num_blocks_deferred=0,
+            num_computed_tokens_lost=victim.num_computed_tokens,
+            num_in_flight_tokens=0,
+            num_output_tokens_kept=victim.num_output_tokens,
+            num_withdrawn_tokens=0 if withdrawn is None else withdrawn.num_tokens,
+            was_prefill=int(victim.num_computed_tokens < victim.num_tokens - 1),
+            nth=victim.num_preemptions + 1,
+        )
+        self._events.append(event)
+        self._unsettled.append(event)
+
+    def beneficiary_allocated(self, beneficiary: Request) -> None:
+        """A request got its blocks: what was evicted for it was not evicted in vain."""
+        for event in self._unsettled:
+            if event.beneficiary == beneficiary.number:
+                event.beneficiary_allocated = 1
+        self._unsettled.clear()
+
+    def got_tokens(self, request: Request) -> None:
+        """A request has been given output tokens."""
+        now = self._update_ts
+        times = request.times
+        if times.first_token is None:
+            times.first_token = now
+            self._note(EventKind.first_token, request, ts=now)
+        elif request.is_catching_up:
+            self._note(EventKind.caught_up, request, ts=now)
+        if times.last_token is not None:
+            times.max_itl_ns = max(times.max_itl_ns or 0, now - times.last_token)
+        times.last_token = now
+        request.is_catching_up = False
+
+    def finished(self, request: Request, reason: FinishReason) -> None:
+        """A request is about to end."""
+        now = self._update_ts if self._row is not None and self._update_ts else self._clock()
+        times = request.times
+        preempted_ns = times.preempted_ns
+        if request.status is RequestStatus.PREEMPTED and times.preempted is not None:
+            preempted_ns += now - times.preempted
+        decode_ns = _between(times.first_token, times.last_token)
+        gaps = request.num_output_tokens - 1
+        self._events.append(
+            RequestFinished(
+                step=self._step,
+                ts=now,
+                request=request.number,
+                reason=reason,
+                num_output_tokens=request.num_output_tokens,
+                num_computed_tokens=request.num_computed_tokens,
+                num_preemptions=request.num_preemptions,
+                queue_ns=_between(times.arrived, times.admitted),
+                prefill_ns=_between(times.admitted, times.first_token),
+                decode_ns=decode_ns,
+                preempted_ns=preempted_ns,
+                mean_itl_ns=decode_ns // gaps if decode_ns is not None and gaps > 0 else None,
+                max_itl_ns=times.max_itl_ns,
+            )
+        )
+
+    def cache_reset(self, done: bool) -> None:
+        """Somebody asked for an empty prefix cache."""
+        detail = None if done else "refused: blocks are in use"
+        self._events.append(
+            Event(kind=EventKind.prefix_cache_reset, step=self._step, ts=self._clock(), text=detail)
+        )
+        self.publish_between_steps()
+
+    def _note(
+        self,
+        kind: EventKind,
+        request: Request,
+        reason: SkipReason | None = None,
+        *,
+        ts: int | None = None,
+    ) -> None:
+        self._events.append(
+            Event(
+                kind=kind,
+                step=self._step,
+                ts=self._clock() if ts is None else ts,
+                request=request.number,
+                reason=reason,
+            )
+        )
+
+
+def _between(start: int | None, end: int | None) -> int | None:
+    return None if start is None or end is None else end - start
+
+
+def _cause(victim: Request, beneficiary: Request | None, policy: str) -> PreemptionCause:
+    if beneficiary is None:
+        return PreemptionCause.cache_reset
+    if policy == "priority" and victim.priority > beneficiary.priority:
+        return PreemptionCause.priority
+    return PreemptionCause.kv_full
+
+
+def _victim_rule(victim: Request, beneficiary: Request | None, policy: str) -> VictimRule:
+    if beneficiary is None:
+        return VictimRule.all
+    if victim is beneficiary:
+        return VictimRule.itself
+    return VictimRule.lowest_priority if policy == "priority" else VictimRule.running_tail

@@ -1,0 +1,83 @@
+"""One step while it is being decided: what is left of the budget, who got what, who was thrown out.
+
+A plan lives from the start of `schedule()` to its end. It does arithmetic on itself and nothing
+else; the scheduler decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.request import Request
+from telemetry.vocabulary import StopReason, ZeroReason
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a request was given in this step.
+
+    `num_wanted` is what it could have used; `new_blocks` were added to its table (its whole table
+    at an admission).
+    """
+
+    request: Request
+    num_wanted: int
+    num_tokens: int
+    new_blocks: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionStop:
+    """Why admission ended, who was the head then, and the blocks it would have needed."""
+
+    reason: StopReason
+    head: Request | None = None
+    num_blocks_needed: int | None = None
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """The working state of one step.
+
+    Invariants:
+        `token_budget` is the step's budget less the tokens of all grants.
+    """
+
+    step: int
+    started_ts: int
+    full_budget: int
+    token_budget: int
+    token_cap: int | None
+    """Most tokens that one request may get; None where there is no such limit."""
+    grants: dict[str, Grant] = field(default_factory=dict)
+    """In scheduling order: running requests first, then admissions."""
+    admitted: list[Request] = field(default_factory=list)
+    resumed: list[Request] = field(default_factory=list)
+    num_hit_tokens: dict[str, int] = field(default_factory=dict)
+    preempted: list[Request] = field(default_factory=list)
+    zeros: list[tuple[Request, int, ZeroReason]] = field(default_factory=list)
+    stop: AdmissionStop = AdmissionStop(StopReason.queue_empty)
+
+    def capped(self, num_tokens: int) -> int:
+        """Returns how many of the wanted tokens the per-request cap leaves."""
+        return num_tokens if self.token_cap is None else min(num_tokens, self.token_cap)
+
+    def give(self, grant: Grant) -> None:
+        """Takes a grant's tokens off the budget."""
+        self.grants[grant.request.request_id] = grant
+        self.token_budget -= grant.num_tokens
+
+    def withdraw(self, request: Request) -> Grant | None:
+        """Takes back what a victim had been given in this step; None where it had nothing."""
+        grant = self.grants.pop(request.request_id, None)
+        if grant is not None:
+            self.token_budget += grant.num_tokens
+        return grant
+
+    def adapters(self) -> set[str]:
+        """Returns the adapters of the requests that were given tokens."""
+        return {a for grant in self.grants.values() if (a := grant.request.adapter) is not None}
+
+    def gave_nothing(self, request: Request, num_wanted: int, reason: ZeroReason) -> None:
+        """Notes that a running request was given no token."""
+        self.zeros.append((request, num_wanted, reason))

@@ -1,0 +1,143 @@
+"""A decided step as rows of the record: the step's own row and its dense rows."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.scheduler.plan import StepPlan
+from telemetry.records import StepRequests, StepRow
+from telemetry.vocabulary import StopReason
+
+if TYPE_CHECKING:
+    from engine.scheduler.scheduler import Scheduler
+
+NUM_FOLLOWERS = 16
+"""Requests behind the head whose need of blocks is looked at."""
+
+NO_REASON = 255
+
+_BLOCK_STOPS = frozenset(
+    {StopReason.kv_blocks_chunk, StopReason.kv_blocks_whole_prompt, StopReason.kv_watermark}
+)
+
+
+def is_same_state(row: StepRow, other: StepRow) -> bool:
+    """Whether two steps that scheduled nothing can be told in one row."""
+    return _state(row) == _state(other)
+
+
+def _state(row: StepRow) -> tuple[int | None, ...]:
+    return (
+        row.stop_reason,
+        row.head_request,
+        row.head_blocks_needed,
+        row.num_running,
+        row.num_waiting,
+        row.num_skipped_waiting,
+        row.num_blocks_free_unhashed,
+        row.num_blocks_free_cached,
+    )
+
+
+def step_row(plan: StepPlan, scheduler: Scheduler) -> StepRow:
+    """Returns the step's row as far as the scheduler knows it."""
+    pool = scheduler.kv.pool
+    head = plan.stop.head
+    row = StepRow(
+        step=plan.step,
+        ts=plan.started_ts,
+        num_steps_in_flight=1,
+        token_budget=plan.full_budget,
+        num_scheduled_tokens=plan.full_budget - plan.token_budget,
+        num_zero_requests=len(plan.zeros),
+        num_running=len(scheduler.running),
+        num_waiting=scheduler.num_waiting,
+        num_skipped_waiting=len(scheduler.skipped),
+        num_kv_holding_waiting=len(scheduler.kv_holding_waiting),
+        num_loads_in_flight=0,
+        num_loaded_not_promoted=0,
+        num_blocks_free_unhashed=pool.num_free - pool.num_free_cached,
+        num_blocks_free_cached=pool.num_free_cached,
+        num_blocks_running=pool.num_usable - pool.num_free,
+        num_blocks_waiting=0,
+        num_blocks_finished=0,
+        num_blocks_deferred_free=0,
+        num_admitted=len(plan.admitted),
+        num_resumed=len(plan.resumed),
+        num_preempted=len(plan.preempted),
+        stop_reason=plan.stop.reason,
+        head_request=None if head is None else head.number,
+        head_blocks_needed=plan.stop.num_blocks_needed,
+        num_prefix_hit_tokens=sum(plan.num_hit_tokens.values()),
+        num_external_tokens=0,
+    )
+    if scheduler.config.scheduler.max_loras is not None:
+        row.num_adapters = len(plan.adapters())
+    if plan.stop.reason in _BLOCK_STOPS:
+        row.min_follower_blocks_needed = _min_follower_blocks(scheduler)
+    _split_tokens(row, plan)
+    return row
+
+
+def _min_follower_blocks(scheduler: Scheduler) -> int | None:
+    """Returns the least blocks that one of the requests behind the head would fill."""
+    followers = islice(scheduler.waiting.near_head(NUM_FOLLOWERS + 1), 1, None)
+    return min((scheduler.kv.num_blocks_for_all(request) for request in followers), default=None)
+
+
+def _split_tokens(row: StepRow, plan: StepPlan) -> None:
+    """Splits the scheduled tokens: computed before, prompt, output."""
+    prefill = recomputed = num_prefills = 0
+    for grant in plan.grants.values():
+        request = grant.request
+        start = request.num_computed_tokens
+        end = start + grant.num_tokens
+        fresh = min(max(start, request.high_water_mark), end)
+        recomputed += fresh - start
+        prefill += max(0, min(end, request.num_prompt_tokens) - fresh)
+        num_prefills += request.num_output_tokens == 0 or start < request.num_tokens - 1
+    row.num_recomputed_tokens = recomputed
+    row.num_prefill_tokens = prefill
+    row.num_decode_tokens = plan.full_budget - plan.token_budget - recomputed - prefill
+    row.num_draft_tokens = row.num_padding_tokens = 0
+    row.num_prefill_requests = num_prefills
+    row.num_decode_requests = len(plan.grants) - num_prefills
+    if plan.grants:
+        top = max(plan.grants.values(), key=lambda grant: grant.num_tokens)
+        row.top_request, row.top_request_tokens = top.request.number, top.num_tokens
+
+
+def step_requests(plan: StepPlan, scheduler: Scheduler) -> StepRequests:
+    """Returns the dense rows: who was given tokens, then who ran and was given none."""
+    rows = [
+        (grant.request, grant.num_wanted, grant.num_tokens, NO_REASON)
+        for grant in plan.grants.values()
+    ]
+    rows += [(request, wanted, 0, int(reason)) for request, wanted, reason in plan.zeros]
+    held = scheduler.kv.num_blocks_held
+    numbers = np.array(
+        [
+            (
+                request.number,
+                wanted,
+                given,
+                request.num_computed_tokens,
+                request.num_tokens,
+                held(request),
+            )
+            for request, wanted, given, _ in rows
+        ],
+        dtype=np.uint32,
+    ).reshape(-1, 6)
+    return StepRequests(
+        request=numbers[:, 0],
+        num_wanted_tokens=numbers[:, 1],
+        num_scheduled_tokens=numbers[:, 2],
+        num_computed_tokens=numbers[:, 3],
+        num_known_tokens=numbers[:, 4],
+        num_blocks=numbers[:, 5],
+        zero_reason=np.array([reason for *_, reason in rows], dtype=np.uint8),
+    )

@@ -1,0 +1,296 @@
+"""Runs recorded decisions of the real scheduler against ours: `python -m tests.conformance DIR...`.
+
+Strict: block ids are compared as well. A vector that needs what is not built yet is skipped with
+`--supported` and fails without it. A vector that shows an oddity of the original which ours
+deliberately lacks (`DEVIATIONS`) is compared up to the step at which they part, and not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from engine.config import CacheConfig, EngineConfig, SchedulerConfig
+from engine.request import Request
+from engine.sampling import SamplingParams
+from engine.scheduler import ModelRunnerOutput, Scheduler, SchedulerOutput
+from telemetry.recorder import ListRecorder
+from telemetry.records import RequestPreempted
+from telemetry.vocabulary import FinishReason, PreemptionCause, SkipReason
+
+EOS = 2
+STATE_KEYS = ("running", "ncomp", "waiting", "kv_wait", "deferred", "free")
+DEVIATIONS = {
+    "preempt_priority/withdrawn_chunk_stays_hashed": (3, "withdrawn_chunk_stays_hashed"),
+}
+"""Vector -> first step that differs, and the oddity of the original (see docs/decisions)."""
+
+
+def unsupported(vector: dict[str, Any]) -> list[str]:
+    """Returns what a vector needs and the scheduler does not have yet."""
+    config = vector["config"]
+    needs = {
+        "async scheduling": config["async_scheduling"],
+        "speculation": config["spec"],
+        "encoder": config["encoder"],
+        "KV groups": [g["kind"] for g in config["kv_groups"]] != ["full"],
+        "KV connector": config["kv_connector"],
+        "sessions": any(r.get("resumable") for r in vector["requests"]),
+        "throttling": any(step.get("throttle_prefills") for step in vector["steps"]),
+        "pause": any(op[0] == "pause" for op in _all_ops(vector)),
+    }
+    return [name for name, needed in needs.items() if needed]
+
+
+def _all_ops(vector: dict[str, Any]) -> Iterator[list[Any]]:
+    for step in vector["steps"]:
+        yield from step.get("ops", [])
+        yield from step.get("mid_ops", [])
+
+
+class Replayer:
+    """Drives a scheduler through one vector and reports the first difference."""
+
+    def __init__(self, vector: dict[str, Any]) -> None:
+        self.vector = vector
+        self.recorder = ListRecorder()
+        self.scheduler = Scheduler(_engine_config(vector["config"]), recorder=self.recorder)
+        self.specs = {spec["id"]: spec for spec in vector["requests"]}
+        self.requests: dict[str, Request] = {}
+        self.expected_state: dict[str, Any] = {}
+
+    def run(self, until: int | None = None) -> str | None:
+        """Returns the first difference as text, or None."""
+        for step in self.vector["steps"][:until]:
+            difference = self._step(step)
+            if difference is not None:
+                return f"step {step['step']}: {difference}"
+        return None
+
+    def _step(self, step: dict[str, Any]) -> str | None:
+        difference = self._apply(step.get("ops", []))
+        if difference is not None:
+            return difference
+        num_events = len(self.recorder.events)
+        output = self.scheduler.schedule()
+        seen = self._seen_schedule(output, step["sched"])
+        difference = self._compare("sched", step["sched"], seen) or self._apply(
+            step.get("mid_ops", [])
+        )
+        if difference is not None:
+            return difference
+        seen_update = self._update(output, step["update"])
+        preempted = [
+            self._name(event.request)
+            for event in self.recorder.events[num_events:]
+            if isinstance(event, RequestPreempted)
+            and event.cause != PreemptionCause.cache_reset
+            and event.step == output.step
+        ]
+        if preempted != step["sched"].get("preempted", []):
+            return f"preempted: {step['sched'].get('preempted', [])} expected, {preempted} seen"
+        self.scheduler.check_integrity()
+        return self._compare("after", step["after"], seen_update)
+
+    def _apply(self, ops: Iterable[list[Any]]) -> str | None:
+        for name, *arguments in ops:
+            match name:
+                case "add":
+                    self._add(arguments[0])
+                case "abort":
+                    self.scheduler.finish_requests(arguments, FinishReason.abort_client)
+                case "grammar_ready":
+                    self.scheduler.unblock(arguments[0])
+                case "grammar_error":
+                    self.scheduler.unblock(arguments[0], SkipReason.grammar_failed)
+                case "reset_prefix_cache":
+                    done = self.scheduler.reset_prefix_cache(reset_running=arguments[0])
+                    if done is not arguments[1]:
+                        return f"reset_prefix_cache: {arguments[1]} expected, {done} seen"
+                case _:
+                    return f"operation {name!r} is not known"
+        return None
+
+    def _add(self, name: str) -> None:
+        spec = self.specs[name]
+        prompt = [token for start, count in spec["prompt"] for token in range(start, start + count)]
+        request = Request(
+            name,
+            number=len(self.requests),
+            prompt_token_ids=prompt,
+            sampling=SamplingParams(max_tokens=spec["max_tokens"]),
+            arrival_time=spec["arrival_time"],
+            priority=spec["priority"],
+            eos_token_id=EOS,
+            reads_prefix_cache=not spec.get("skip_reading_prefix_cache", False),
+            adapter=str(spec["lora"]) if spec.get("lora") else None,
+            cache_salt=spec.get("cache_salt"),
+            blocked_by=SkipReason.grammar_compiling if spec.get("structured") else None,
+        )
+        self.requests[name] = request
+        self.scheduler.add_request(request)
+
+    def _name(self, number: int | None) -> str:
+        return next(name for name, r in self.requests.items() if r.number == number)
+
+    def _seen_schedule(self, output: SchedulerOutput, expected: dict[str, Any]) -> dict[str, Any]:
+        hits = output.num_prefix_hit_tokens
+        new = [
+            [data.request_id, data.num_computed_tokens, hits[data.request_id], 0]
+            for data in output.scheduled_new_reqs
+        ]
+        cached = output.scheduled_cached_reqs
+        resumed = [
+            [data.request_id, data.num_computed_tokens, hits[data.request_id], 0]
+            for data in cached
+            if data.resumed
+        ]
+        blocks = [[data.request_id, list(data.block_ids)] for data in output.scheduled_new_reqs]
+        for wanted in (False, True):
+            blocks += [
+                [data.request_id, list(data.new_block_ids)]
+                for data in cached
+                if data.resumed is wanted and data.new_block_ids is not None
+            ]
+        seen = {
+            "new": new,
+            "resumed": resumed,
+            "n": [list(item) for item in output.num_scheduled_tokens.items()],
+            "total": output.total_num_scheduled_tokens,
+            "blocks": blocks,
+            "finished_ids": sorted(output.finished_req_ids),
+            **self._state(),
+        }
+        reported = sorted(output.preempted_req_ids)
+        if "preempted_reported" in expected or reported != sorted(expected.get("preempted", [])):
+            seen["preempted_reported"] = reported
+        return seen
+
+    def _update(self, output: SchedulerOutput, update: dict[str, Any]) -> dict[str, Any]:
+        sampled = {name: self._oracle(name, count) for name, count in update.get("sampled", [])}
+        results = self.scheduler.update_from_output(
+            output, ModelRunnerOutput(sampled_token_ids=sampled)
+        )
+        stats = self.scheduler.take_prefix_cache_stats()
+        kept = {result.request_id: len(result.new_token_ids) for result in results}
+        seen = {
+            "finished": [
+                [result.request_id, result.finish_reason.name]
+                for result in results
+                if result.finish_reason is not None
+            ],
+            "emitted": {
+                name: kept[name]
+                for name, tokens in sampled.items()
+                if name in kept and kept[name] != len(tokens)
+            },
+            "dropped": [name for name in sampled if name not in kept],
+            **self._state(),
+        }
+        if any(stats):
+            seen["pc_stats"] = list(stats)
+        return seen
+
+    def _oracle(self, name: str, count: int) -> list[int]:
+        spec, request = self.specs[name], self.requests[name]
+        first = request.num_output_tokens
+        return [
+            EOS if n == spec.get("eos_at") else spec["output_base"] + n
+            for n in range(first, first + count)
+        ]
+
+    def _state(self) -> dict[str, Any]:
+        scheduler = self.scheduler
+        return {
+            "running": [request.request_id for request in scheduler.running],
+            "ncomp": [request.num_computed_tokens for request in scheduler.running],
+            "waiting": [request.request_id for request in scheduler.waiting],
+            "kv_wait": [request.request_id for request in scheduler.kv_holding_waiting],
+            "deferred": sorted(request.request_id for request in scheduler.skipped),
+            "free": scheduler.kv.pool.num_free,
+        }
+
+    def _compare(self, part: str, expected: dict[str, Any], seen: dict[str, Any]) -> str | None:
+        self.expected_state.update({k: expected[k] for k in STATE_KEYS if k in expected})
+        wanted = {**expected, **self.expected_state}
+        wanted.pop("preempted", None)
+        for key in wanted.keys() | seen.keys():
+            empty: Any = 0 if key == "total" else {} if key == "emitted" else []
+            if wanted.get(key, empty) != seen.get(key, empty):
+                return (
+                    f"{part} {key}: {wanted.get(key, empty)} expected, {seen.get(key, empty)} seen"
+                )
+        return None
+
+
+def _engine_config(config: dict[str, Any]) -> EngineConfig:
+    return EngineConfig(
+        scheduler=SchedulerConfig(
+            policy=config["policy"],
+            max_num_seqs=config["max_num_seqs"],
+            max_num_active_seqs=config["max_num_active_seqs"],
+            max_num_batched_tokens=config["max_num_batched_tokens"],
+            max_num_scheduled_tokens=config["max_num_scheduled_tokens"],
+            max_model_len=config["max_model_len"],
+            enable_chunked_prefill=config["enable_chunked_prefill"],
+            long_prefill_token_threshold=config["long_prefill_token_threshold"],
+            long_prefill_token_threshold_adaptive=config["long_prefill_token_threshold_adaptive"],
+            max_loras=config["max_loras"],
+            scheduler_reserve_full_isl=config["reserve_full_prompt"],
+            watermark=config["watermark"],
+        ),
+        cache=CacheConfig(
+            block_size=config["block_size"],
+            num_gpu_blocks=config["num_blocks_incl_null"],
+            enable_prefix_caching=config["enable_prefix_caching"],
+        ),
+    )
+
+
+def find_vectors(directories: Iterable[Path]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields name and content of every vector below the directories, in order."""
+    for directory in directories:
+        for path in sorted(directory.rglob("*.json")):
+            if path.name != "index.json":
+                vector = json.loads(path.read_text())
+                yield f"{vector['category']}/{vector['name']}", vector
+
+
+def check(name: str, vector: dict[str, Any]) -> str | None:
+    """Returns the first difference between a vector and our scheduler, or None."""
+    until, _ = DEVIATIONS.get(name, (None, ""))
+    return Replayer(vector).run(until)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compares all vectors below the given directories; 0 if every one conforms."""
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
+    parser.add_argument("directories", nargs="+", type=Path)
+    parser.add_argument("--supported", action="store_true", help="skip what is not built yet")
+    options = parser.parse_args(arguments)
+    conform = compared = skipped = 0
+    for name, vector in find_vectors(options.directories):
+        missing = unsupported(vector)
+        if missing and options.supported:
+            skipped += 1
+            continue
+        difference = f"needs {', '.join(missing)}" if missing else check(name, vector)
+        if difference is not None:
+            print(f"FAIL {name}: {difference}")
+        if name in DEVIATIONS and difference is None:
+            print(f"deviates {name} ({DEVIATIONS[name][1]})")
+            continue
+        compared += 1
+        conform += difference is None
+    if skipped:
+        print(f"skipped {skipped} that need what is not built yet")
+    print(f"conform: {conform}/{compared}")
+    return 0 if compared and conform == compared else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
