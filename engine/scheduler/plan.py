@@ -1,7 +1,7 @@
 """One step while it is being decided: what is left of the budget, who got what, who was thrown out.
 
-A plan lives from the start of `schedule()` to its end. It does arithmetic on itself and nothing
-else; the scheduler decides.
+A plan lives from the start of `schedule()` to its end. It does arithmetic on itself and says in the
+end what the runner has to be told; the scheduler decides.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.request import Request
+from engine.scheduler.output import CachedRequestData, NewRequestData
 from telemetry.vocabulary import StopReason, ZeroReason
 
 
@@ -81,3 +82,32 @@ class StepPlan:
     def gave_nothing(self, request: Request, num_wanted: int, reason: ZeroReason) -> None:
         """Notes that a running request was given no token."""
         self.zeros.append((request, num_wanted, reason))
+
+    def new_requests(self) -> tuple[NewRequestData, ...]:
+        """Returns all data of the requests that the runner has never seen."""
+        return tuple(
+            NewRequestData(
+                request_id=request.request_id,
+                prompt_token_ids=request.token_ids[: request.num_prompt_tokens],
+                sampling=request.sampling,
+                block_ids=(self.grants[request.request_id].new_blocks,),
+                num_computed_tokens=request.num_computed_tokens,
+            )
+            for request in self.admitted
+        )
+
+    def known_requests(self) -> tuple[CachedRequestData, ...]:
+        """Returns what has changed for the others; all of it for those that were preempted."""
+        admitted, resumed = set(self.admitted), set(self.resumed)
+        return tuple(
+            CachedRequestData(
+                request_id=grant.request.request_id,
+                new_block_ids=(grant.new_blocks,) if grant.new_blocks else None,
+                num_computed_tokens=grant.request.num_computed_tokens,
+                num_output_tokens=grant.request.num_output_tokens,
+                resumed=grant.request in resumed,
+                all_token_ids=grant.request.token_ids[:] if grant.request in resumed else None,
+            )
+            for grant in self.grants.values()
+            if grant.request not in admitted
+        )

@@ -11,48 +11,19 @@ Source: `vllm/v1/core/sched/scheduler.py` is the reference for every order and l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 
 from engine.config import EngineConfig
-from engine.kv_cache import KVCacheManager, Shortage
+from engine.kv_cache import KVCacheManager, PrefixCacheStats, Shortage
 from engine.request import Request, RequestStatus
 from engine.scheduler.journal import StepJournal
-from engine.scheduler.output import (
-    CachedRequestData,
-    ModelRunnerOutput,
-    NewRequestData,
-    RequestOutput,
-    SchedulerOutput,
-)
+from engine.scheduler.output import ModelRunnerOutput, RequestOutput, SchedulerOutput
 from engine.scheduler.plan import AdmissionStop, Grant, StepPlan
 from engine.scheduler.queues import RequestQueue, choose_victim, make_queue
 from engine.scheduler.stopping import stop_after
 from telemetry.recorder import NullRecorder, Recorder
 from telemetry.records import RunClock
 from telemetry.vocabulary import FinishReason, SkipReason, StopReason, ZeroReason
-
-
-@dataclass(slots=True)
-class PrefixCacheStats:
-    """Look-ups at admissions since the last update; preempted requests are counted apart."""
-
-    num_requests: int = 0
-    num_queried_tokens: int = 0
-    num_hit_tokens: int = 0
-    num_preempted_requests: int = 0
-    num_preempted_queried_tokens: int = 0
-    num_preempted_hit_tokens: int = 0
-
-    def count(self, request: Request, num_hit_tokens: int) -> None:
-        """Counts one look-up."""
-        if request.num_preemptions:
-            self.num_preempted_requests += 1
-            self.num_preempted_queried_tokens += request.num_tokens
-            self.num_preempted_hit_tokens += num_hit_tokens
-        else:
-            self.num_requests += 1
-            self.num_queried_tokens += request.num_tokens
-            self.num_hit_tokens += num_hit_tokens
 
 
 class Scheduler:
@@ -364,8 +335,8 @@ class Scheduler:
         """Advances everybody's computed tokens and tells the runner what has changed."""
         output = SchedulerOutput(
             step=plan.step,
-            scheduled_new_reqs=tuple(self._new_data(plan, request) for request in plan.admitted),
-            scheduled_cached_reqs=tuple(self._cached_data(plan)),
+            scheduled_new_reqs=plan.new_requests(),
+            scheduled_cached_reqs=plan.known_requests(),
             num_scheduled_tokens={name: grant.num_tokens for name, grant in plan.grants.items()},
             total_num_scheduled_tokens=plan.full_budget - plan.token_budget,
             finished_req_ids=frozenset(self._finished_ids),
@@ -377,31 +348,6 @@ class Scheduler:
         for grant in plan.grants.values():
             grant.request.num_computed_tokens += grant.num_tokens
         return output
-
-    def _new_data(self, plan: StepPlan, request: Request) -> NewRequestData:
-        return NewRequestData(
-            request_id=request.request_id,
-            prompt_token_ids=request.token_ids[: request.num_prompt_tokens],
-            sampling=request.sampling,
-            block_ids=(plan.grants[request.request_id].new_blocks,),
-            num_computed_tokens=request.num_computed_tokens,
-        )
-
-    def _cached_data(self, plan: StepPlan) -> Iterable[CachedRequestData]:
-        admitted, resumed = set(plan.admitted), set(plan.resumed)
-        for grant in plan.grants.values():
-            request = grant.request
-            if request in admitted:
-                continue
-            is_resumed = request in resumed
-            yield CachedRequestData(
-                request_id=request.request_id,
-                new_block_ids=(grant.new_blocks,) if grant.new_blocks else None,
-                num_computed_tokens=request.num_computed_tokens,
-                num_output_tokens=request.num_output_tokens,
-                resumed=is_resumed,
-                all_token_ids=request.token_ids[:] if is_resumed else None,
-            )
 
     # ------------------------------------------------------------------- what happens to a request
 
