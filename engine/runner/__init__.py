@@ -1,0 +1,35 @@
+"""The runner: executes what the scheduler decided, and gives back the tokens.
+
+`Runner` is the seam: one call a step. Its tour:
+
+* `scripted`: a runner without a model (standard library only), for tests and fault drills.
+* `input_batch`: the persistent batch in numpy, driven by the scheduler's deltas alone;
+  `grouping`: which of its sequences attend together.
+* `kv_tensors`: the paged KV cache and how many blocks fit; `attention`: attention over it, called
+  by the `transformers` model; `model`: a checkpoint, loaded; `tiny_llama`: one made on the spot.
+* `sampler`: from logits to tokens. `model_runner`: all of it in one `execute()`.
+
+Importing this package loads no torch. It does tell torch's threads, unless the environment says
+otherwise, to sleep while they wait for each other: by default they spin, and where another process
+wants the same core a decode step then takes a hundred times as long. The OpenMP run time reads this
+once, when torch is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+from engine.scheduler.output import ModelRunnerOutput, SchedulerOutput
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+class Runner(Protocol):
+    """Executes steps, in the order in which they were scheduled."""
+
+    def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
+        """Returns the next token of each scheduled request that reached its newest token.
+
+        A step that schedules nothing is executed too: it may tell of ends and preemptions.
+        """

@@ -1,0 +1,161 @@
+"""Which sequences of a step attend together, so that a group is one padded batch.
+
+A group costs a fixed overhead a layer, and padding costs work: so sequences of about the same
+length share a group. Decodes (one query) make few large groups. A prefill chunk is cut into tiles
+of queries, each of which sees keys only up to its own end; short chunks of similar shape share a
+group. Pure numpy; the tensors are made in `engine.runner.attention`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+
+TILE_QUERIES = 256
+"""Queries of one prefill tile: keys beyond a tile's end are neither gathered nor masked."""
+
+MIN_PADDED_BLOCKS = 8
+"""Sequences up to this many blocks share a group, however they differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Sequences that attend in one batch.
+
+    Attributes:
+        sequences: `[size]`, their places in the step's batch.
+        query_start: `[size]`, place of each one's first query among the step's flat tokens.
+        query_lens: `[size]`, queries of each.
+        seq_lens: `[size]`, keys that each one's last query sees.
+        num_blocks: blocks gathered for each, padding included.
+    """
+
+    sequences: IntArray
+    query_start: IntArray
+    query_lens: IntArray
+    seq_lens: IntArray
+    num_blocks: int
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether the queries lie side by side, equally many a sequence: no padding of queries."""
+        first = int(self.query_lens[0])
+        step = np.diff(self.query_start)
+        return bool((self.query_lens == first).all() and (step == first).all())
+
+
+def batch_order(query_lens: IntArray, seq_lens: IntArray) -> IntArray:
+    """Returns the order of a step's sequences: decodes first, long before short, then prefills."""
+    is_prefill = query_lens > 1
+    order: IntArray = np.lexsort((np.where(is_prefill, 0, -seq_lens), is_prefill))
+    return order
+
+
+def group_sequences(
+    query_lens: IntArray, seq_lens: IntArray, *, block_size: int, max_group_tokens: int
+) -> list[Group]:
+    """Returns the groups that cover every query of a step once.
+
+    Args:
+        query_lens: `[num_seqs]`, in the order of `batch_order`.
+        seq_lens: `[num_seqs]`, keys after this step.
+        block_size: tokens of a KV block.
+        max_group_tokens: most keys that a group gathers, unless one sequence alone has more.
+    """
+    query_start = np.cumsum(query_lens) - query_lens
+    num_blocks = -(-seq_lens // block_size)
+    num_decodes = int(np.count_nonzero(query_lens == 1))
+    groups: list[Group] = []
+    first = 0
+    while first < num_decodes:
+        count = _decodes_alike(num_blocks[first:num_decodes], max_group_tokens // block_size)
+        members = np.arange(first, first + count)
+        groups.append(_group(members, query_start, query_lens, seq_lens, int(num_blocks[first])))
+        first += count
+    for members in _prefills_alike(
+        num_decodes, query_lens, num_blocks, max_group_tokens // block_size
+    ):
+        if len(members) == 1:
+            groups.extend(_tiles(members, query_start, query_lens, seq_lens, block_size))
+        else:
+            blocks = int(num_blocks[members].max())
+            groups.append(_group(members, query_start, query_lens, seq_lens, blocks))
+    return groups
+
+
+def _group(
+    members: IntArray,
+    query_start: IntArray,
+    query_lens: IntArray,
+    seq_lens: IntArray,
+    num_blocks: int,
+) -> Group:
+    return Group(
+        sequences=members,
+        query_start=query_start[members],
+        query_lens=query_lens[members],
+        seq_lens=seq_lens[members],
+        num_blocks=num_blocks,
+    )
+
+
+def _decodes_alike(num_blocks: IntArray, max_blocks: int) -> int:
+    """Returns how many of the sequences (longest first) share the first one's group."""
+    longest = int(num_blocks[0])
+    shortest = longest // 2 + 1 if longest > MIN_PADDED_BLOCKS else 1
+    alike = int(np.searchsorted(-num_blocks, -shortest, side="right"))
+    return max(1, min(alike, max_blocks // longest))
+
+
+def _prefills_alike(
+    first: int, query_lens: IntArray, num_blocks: IntArray, max_blocks: int
+) -> list[IntArray]:
+    """Returns the prefills from `first` on, those of similar shape together."""
+    members = np.arange(first, len(query_lens))
+    members = members[np.lexsort((-num_blocks[members], -query_lens[members]))]
+    alike: list[list[int]] = []
+    for member in members.tolist():
+        queries, blocks = int(query_lens[member]), int(num_blocks[member])
+        if alike:
+            head = alike[-1][0]
+            fits = (
+                query_lens[head] <= min(TILE_QUERIES, 2 * queries)
+                and blocks <= num_blocks[head]
+                and num_blocks[head] <= max(2 * blocks, MIN_PADDED_BLOCKS)
+                and (len(alike[-1]) + 1) * num_blocks[head] <= max_blocks
+            )
+            if fits:
+                alike[-1].append(member)
+                continue
+        alike.append([member])
+    return [np.array(group) for group in alike]
+
+
+def _tiles(
+    members: IntArray,
+    query_start: IntArray,
+    query_lens: IntArray,
+    seq_lens: IntArray,
+    block_size: int,
+) -> list[Group]:
+    """Returns a group for each tile of one sequence's queries."""
+    num_queries = int(query_lens[members[0]])
+    num_before = int(seq_lens[members[0]]) - num_queries
+    tiles = []
+    for start in range(0, num_queries, TILE_QUERIES):
+        end = min(start + TILE_QUERIES, num_queries)
+        seq_len = num_before + end
+        tiles.append(
+            Group(
+                sequences=members,
+                query_start=query_start[members] + start,
+                query_lens=np.array([end - start]),
+                seq_lens=np.array([seq_len]),
+                num_blocks=-(-seq_len // block_size),
+            )
+        )
+    return tiles

@@ -1,0 +1,281 @@
+"""The persistent input batch: what the runner knows of each request, in numpy.
+
+Driven by the scheduler's deltas alone. A request takes a row when it is new or resumed, keeps that
+row while it runs, and gives it back when it is preempted or finished. What a preempted request
+needs later (its sampling) stays; its tokens and blocks come again with the resumption.
+
+Not responsible for: tensors, the model, sampling.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.runner.batch_error import BatchError
+from engine.runner.grouping import batch_order
+from engine.scheduler.output import BlockIds, CachedRequestData, NewRequestData, SchedulerOutput
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchInputs:
+    """One step's inputs, flat: all sequences' tokens side by side, decodes first.
+
+    Attributes:
+        request_ids: the sequences, in batch order.
+        rows: `[num_seqs]`, their rows in the batch.
+        token_ids: `[num_tokens]`.
+        positions: `[num_tokens]`, place of each token in its sequence.
+        slot_mapping: `[num_tokens]`, where its K and V go: block * block_size + offset.
+        query_start: `[num_seqs + 1]`, first token of each sequence, and the end.
+        seq_lens: `[num_seqs]`, keys that each sequence's last token sees.
+        block_tables: `[num_seqs, most blocks]` int32, padded with the null block, 0.
+        sampling_seqs: `[num_samples]`, the sequences that reach their newest token.
+    """
+
+    request_ids: tuple[str, ...]
+    rows: IntArray
+    token_ids: IntArray
+    positions: IntArray
+    slot_mapping: IntArray
+    query_start: IntArray
+    seq_lens: IntArray
+    block_tables: npt.NDArray[np.int32]
+    sampling_seqs: IntArray
+
+    @property
+    def query_lens(self) -> IntArray:
+        """`[num_seqs]`, tokens of each sequence in this step."""
+        return np.diff(self.query_start)
+
+    @property
+    def logits_indices(self) -> IntArray:
+        """`[num_samples]`, the tokens whose logits are wanted."""
+        return self.query_start[1:][self.sampling_seqs] - 1
+
+
+class InputBatch:
+    """Rows of requests: tokens, block tables, progress.
+
+    Args:
+        max_num_seqs: rows.
+        max_model_len: longest sequence, prompt and outputs.
+        block_size: tokens of a KV block.
+
+    Invariants:
+        a row's tokens are `token_ids[row, :num_tokens[row]]`, its blocks
+        `block_tables[row, :num_blocks[row]]` with 0 behind them;
+        `num_computed_tokens <= num_tokens`.
+    """
+
+    def __init__(self, *, max_num_seqs: int, max_model_len: int, block_size: int) -> None:
+        self.block_size = block_size
+        self.token_ids = np.zeros((max_num_seqs, max_model_len + 1), np.int32)
+        max_blocks = -(-max_model_len // block_size)
+        self.block_tables = np.zeros((max_num_seqs, max_blocks), np.int32)
+        self.num_blocks = np.zeros(max_num_seqs, np.int64)
+        self.num_tokens = np.zeros(max_num_seqs, np.int64)
+        self.num_prompt_tokens = np.zeros(max_num_seqs, np.int64)
+        self.num_computed_tokens = np.zeros(max_num_seqs, np.int64)
+        self._rows: dict[str, int] = {}
+        self._away: set[str] = set()
+        self._free_rows = list(range(max_num_seqs))
+
+    @property
+    def request_ids(self) -> frozenset[str]:
+        """Requests that hold a row."""
+        return frozenset(self._rows)
+
+    def row_of(self, request_id: str) -> int:
+        """Returns the row of a request.
+
+        Raises:
+            BatchError: it has none.
+        """
+        row = self._rows.get(request_id)
+        if row is None:
+            raise BatchError(request_id, "is scheduled but is not in the batch")
+        return row
+
+    def apply(self, output: SchedulerOutput) -> None:
+        """Brings the batch to what a step needs: departures first, then arrivals and changes.
+
+        Raises:
+            BatchError: the delta contradicts the batch.
+        """
+        for request_id in output.preempted_req_ids:
+            if not self._release(request_id):
+                raise BatchError(request_id, "was preempted but is not in the batch")
+            self._away.add(request_id)
+        for request_id in output.finished_req_ids:
+            self._release(request_id)  # it may never have run
+            self._away.discard(request_id)
+        for new in output.scheduled_new_reqs:
+            self._add_new(new)
+        for cached in output.scheduled_cached_reqs:
+            if cached.resumed:
+                self._add_resumed(cached)
+        self._extend([cached for cached in output.scheduled_cached_reqs if not cached.resumed])
+
+    def prepare(self, num_scheduled_tokens: Mapping[str, int]) -> BatchInputs:
+        """Returns the model's inputs for the scheduled tokens.
+
+        Raises:
+            BatchError: a request is unknown, or has not the tokens or the blocks for it.
+        """
+        scheduled = np.fromiter(num_scheduled_tokens.values(), np.int64, len(num_scheduled_tokens))
+        rows = np.array([self.row_of(request_id) for request_id in num_scheduled_tokens])
+        seq_lens = self.num_computed_tokens[rows] + scheduled
+        self._check_covered(tuple(num_scheduled_tokens), rows, scheduled, seq_lens)
+        order = batch_order(scheduled, seq_lens)
+        request_ids = tuple(num_scheduled_tokens)
+        return self._flatten(
+            tuple(request_ids[i] for i in order.tolist()),
+            rows[order],
+            scheduled[order],
+            seq_lens[order],
+        )
+
+    def commit(self, inputs: BatchInputs, sampled: Sequence[int]) -> None:
+        """Notes that a step was computed, and its tokens: one for each sampling sequence."""
+        self.num_computed_tokens[inputs.rows] = inputs.seq_lens
+        rows = inputs.rows[inputs.sampling_seqs]
+        self.token_ids[rows, self.num_tokens[rows]] = sampled
+        self.num_tokens[rows] += 1
+
+    def _flatten(
+        self, request_ids: tuple[str, ...], rows: IntArray, query_lens: IntArray, seq_lens: IntArray
+    ) -> BatchInputs:
+        query_start = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(query_lens, out=query_start[1:])
+        token_rows = np.repeat(rows, query_lens)
+        # A sequence's positions count up from its computed tokens, so flat index minus start.
+        positions = np.arange(query_start[-1]) + np.repeat(
+            seq_lens - query_lens - query_start[:-1], query_lens
+        )
+        blocks, offsets = np.divmod(positions, self.block_size)
+        max_blocks = -(-int(seq_lens.max()) // self.block_size)
+        return BatchInputs(
+            request_ids=request_ids,
+            rows=rows,
+            token_ids=self.token_ids[token_rows, positions].astype(np.int64),
+            positions=positions,
+            slot_mapping=self.block_tables[token_rows, blocks].astype(np.int64) * self.block_size
+            + offsets,
+            query_start=query_start,
+            seq_lens=seq_lens,
+            block_tables=self.block_tables[rows, :max_blocks],
+            sampling_seqs=np.flatnonzero(seq_lens == self.num_tokens[rows]),
+        )
+
+    def _check_covered(
+        self,
+        request_ids: tuple[str, ...],
+        rows: IntArray,
+        scheduled: IntArray,
+        seq_lens: IntArray,
+    ) -> None:
+        wrong = (
+            (scheduled < 1)
+            | (seq_lens > self.num_tokens[rows])
+            | (seq_lens > self.num_blocks[rows] * self.block_size)
+        )
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            raise BatchError(
+                request_ids[i],
+                f"was scheduled {scheduled[i]} tokens, up to token {seq_lens[i]}, but has "
+                f"{self.num_tokens[rows[i]]} tokens and {self.num_blocks[rows[i]]} blocks "
+                f"of {self.block_size}",
+            )
+
+    def _add_new(self, new: NewRequestData) -> None:
+        if new.request_id in self._rows or new.request_id in self._away:
+            raise BatchError(new.request_id, "came as new but is known")
+        self._place(new.request_id, new.prompt_token_ids, 0, new.num_computed_tokens, new.block_ids)
+
+    def _add_resumed(self, cached: CachedRequestData) -> None:
+        if cached.request_id not in self._away:
+            raise BatchError(cached.request_id, "was resumed but had not been preempted")
+        if cached.all_token_ids is None or cached.new_block_ids is None:
+            raise BatchError(cached.request_id, "was resumed without all its tokens and blocks")
+        self._away.remove(cached.request_id)
+        self._place(
+            cached.request_id,
+            cached.all_token_ids,
+            cached.num_output_tokens,
+            cached.num_computed_tokens,
+            cached.new_block_ids,
+        )
+
+    def _place(
+        self,
+        request_id: str,
+        token_ids: Sequence[int],
+        num_output_tokens: int,
+        num_computed_tokens: int,
+        block_ids: BlockIds,
+    ) -> None:
+        """Puts a request into a free row."""
+        if not self._free_rows:
+            raise BatchError(
+                request_id, f"does not fit: all {len(self.num_tokens)} rows (max_num_seqs) are used"
+            )
+        if len(token_ids) >= self.token_ids.shape[1]:
+            raise BatchError(
+                request_id,
+                f"has {len(token_ids)} tokens but max_model_len is {self.token_ids.shape[1] - 1}",
+            )
+        row = self._rows[request_id] = heapq.heappop(self._free_rows)
+        self.token_ids[row, : len(token_ids)] = token_ids
+        self.num_tokens[row] = len(token_ids)
+        self.num_prompt_tokens[row] = len(token_ids) - num_output_tokens
+        self.num_computed_tokens[row] = num_computed_tokens
+        self._append_blocks(row, request_id, block_ids)
+
+    def _extend(self, running: list[CachedRequestData]) -> None:
+        """Gives running requests their new blocks, once their progress is agreed upon."""
+        rows = np.array([self.row_of(cached.request_id) for cached in running], np.int64)
+        computed = np.array([cached.num_computed_tokens for cached in running], np.int64)
+        outputs = np.array([cached.num_output_tokens for cached in running], np.int64)
+        own_outputs = self.num_tokens[rows] - self.num_prompt_tokens[rows]
+        wrong = (self.num_computed_tokens[rows] != computed) | (own_outputs != outputs)
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            raise BatchError(
+                running[i].request_id,
+                f"has {computed[i]} computed and {outputs[i]} output tokens for the scheduler but "
+                f"{self.num_computed_tokens[rows[i]]} and {own_outputs[i]} for the runner",
+            )
+        for row, cached in zip(rows.tolist(), running, strict=True):
+            if cached.new_block_ids is not None:
+                self._append_blocks(row, cached.request_id, cached.new_block_ids)
+
+    def _release(self, request_id: str) -> bool:
+        """Frees the row of a request; returns whether it had one."""
+        row = self._rows.pop(request_id, None)
+        if row is None:
+            return False
+        self.block_tables[row, : self.num_blocks[row]] = 0
+        self.num_blocks[row] = self.num_tokens[row] = self.num_computed_tokens[row] = 0
+        heapq.heappush(self._free_rows, row)
+        return True
+
+    def _append_blocks(self, row: int, request_id: str, block_ids: BlockIds) -> None:
+        if len(block_ids) != 1:
+            raise BatchError(request_id, f"has {len(block_ids)} KV groups but the runner has 1")
+        start = int(self.num_blocks[row])
+        end = start + len(block_ids[0])
+        if end > self.block_tables.shape[1]:
+            raise BatchError(
+                request_id,
+                f"has {end} blocks but max_model_len allows {self.block_tables.shape[1]}",
+            )
+        self.block_tables[row, start:end] = block_ids[0]
+        self.num_blocks[row] = end

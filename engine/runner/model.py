@@ -1,0 +1,199 @@
+"""A decoder checkpoint, loaded: the `transformers` model with our paged attention in it.
+
+Reads a local directory only (config and safetensors); it never asks a network. Not responsible for
+the tokenizer, nor for what goes into the model: see `engine.runner.model_runner`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
+
+from engine.runner.attention import ATTENTION_NAME, AttentionMetadata, register
+from engine.runner.kv_tensors import KVShape
+
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+
+_DTYPES: dict[str, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+_LAYER_TYPES = {"full_attention", "sliding_attention"}
+
+
+class ModelError(ValueError):
+    """A checkpoint that cannot be loaded; the message says which, why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardInputs:
+    """A forward pass, on the model's device.
+
+    Attributes:
+        token_ids: `[num_tokens]`, all sequences' side by side.
+        positions: `[num_tokens]`, place of each in its sequence.
+        logits_indices: `[num_samples]`, which of the tokens want logits.
+        metadata: who attends to what.
+    """
+
+    token_ids: torch.Tensor
+    positions: torch.Tensor
+    logits_indices: torch.Tensor
+    metadata: AttentionMetadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """A model ready to run.
+
+    Attributes:
+        module: the `transformers` model, in evaluation mode on `device`.
+        kv_shape: what its KV cache holds.
+        eos_token_ids: the tokens that end its texts; empty where the checkpoint names none.
+        weights_bytes: memory of its parameters.
+    """
+
+    module: torch.nn.Module
+    name: str
+    device: torch.device
+    dtype: torch.dtype
+    kv_shape: KVShape
+    vocab_size: int
+    max_position: int
+    eos_token_ids: tuple[int, ...]
+    weights_bytes: int
+
+    def logits(self, inputs: ForwardInputs) -> torch.Tensor:
+        """Returns the logits `[num_samples, vocab_size]` of the tokens that want them."""
+        output = self.module(
+            input_ids=inputs.token_ids[None],
+            position_ids=inputs.positions[None],
+            use_cache=False,
+            logits_to_keep=inputs.logits_indices,
+            attention_metadata=inputs.metadata,
+        )
+        logits: torch.Tensor = output.logits[0]
+        return logits
+
+
+def load_model(
+    path: str | Path, *, dtype: DtypeName = "auto", device: str | None = None
+) -> LoadedModel:
+    """Returns the checkpoint of a local directory, ready to run.
+
+    Args:
+        path: directory with `config.json` and safetensors.
+        dtype: of weights and KV cache; `auto` is the checkpoint's.
+        device: `cpu` or `cuda`; None takes CUDA where there is one.
+
+    Raises:
+        ModelError: the directory has no such checkpoint, or the model needs what is not built.
+    """
+    directory = Path(path)
+    if not (directory / "config.json").is_file():
+        raise ModelError(
+            f"{directory} has no config.json: give a local directory with a transformers checkpoint"
+        )
+    chosen = _choose_device(device)
+    try:
+        config = AutoConfig.from_pretrained(directory, local_files_only=True)
+        text_config = config.get_text_config(decoder=True)
+        _check_supported(text_config)
+        torch_dtype = _choose_dtype(dtype, text_config)
+        module = _load_module(directory, torch_dtype)
+    except ModelError:
+        raise
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"{directory} cannot be loaded as a causal language model: {error}"
+        ) from error
+    module = module.to(chosen).eval()
+    return LoadedModel(
+        module=module,
+        name=directory.name,
+        device=chosen,
+        dtype=torch_dtype,
+        kv_shape=_kv_shape(text_config, torch_dtype),
+        vocab_size=int(text_config.vocab_size),
+        max_position=int(text_config.max_position_embeddings),
+        eos_token_ids=_eos_token_ids(module, text_config),
+        weights_bytes=sum(p.numel() * p.element_size() for p in module.parameters()),
+    )
+
+
+def _choose_device(name: str | None) -> torch.device:
+    has_cuda = torch.cuda.is_available()
+    device = torch.device(name or ("cuda" if has_cuda else "cpu"))
+    if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not has_cuda):
+        available = "cpu or cuda" if has_cuda else "cpu"
+        raise ModelError(f"device is {str(device)!r}: this machine and engine can use {available}")
+    return device
+
+
+def _load_module(directory: Path, dtype: torch.dtype) -> Any:
+    register()
+    with _quiet():
+        return AutoModelForCausalLM.from_pretrained(
+            directory,
+            dtype=dtype,
+            attn_implementation=ATTENTION_NAME,
+            local_files_only=True,
+            use_safetensors=True,
+        )
+
+
+def _check_supported(config: Any) -> None:
+    unknown = set(getattr(config, "layer_types", None) or ()) - _LAYER_TYPES
+    if unknown or getattr(config, "is_encoder_decoder", False):
+        kinds = ", ".join(sorted(unknown)) or "an encoder"
+        raise ModelError(
+            f"model type {config.model_type!r} has {kinds}: only decoders with full or sliding "
+            "attention in every layer can run"
+        )
+
+
+def _choose_dtype(name: DtypeName, config: Any) -> torch.dtype:
+    if name != "auto":
+        return _DTYPES[name]
+    stored = getattr(config, "dtype", None)
+    return next((dtype for dtype in _DTYPES.values() if dtype is stored), torch.float32)
+
+
+def _kv_shape(config: Any, dtype: torch.dtype) -> KVShape:
+    num_heads = int(config.num_attention_heads)
+    return KVShape(
+        num_layers=int(config.num_hidden_layers),
+        num_kv_heads=int(getattr(config, "num_key_value_heads", None) or num_heads),
+        head_dim=int(getattr(config, "head_dim", None) or config.hidden_size // num_heads),
+        dtype=dtype,
+    )
+
+
+def _eos_token_ids(module: Any, config: Any) -> tuple[int, ...]:
+    generation = getattr(module, "generation_config", None)
+    ids = getattr(generation, "eos_token_id", None)
+    if ids is None:
+        ids = config.eos_token_id
+    if ids is None:
+        return ()
+    return (int(ids),) if isinstance(ids, int) else tuple(int(i) for i in ids)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps the loader's progress bar off the terminal."""
+    was_enabled = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            transformers_logging.enable_progress_bar()

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.runner.batch_error import BatchError
+from engine.runner.input_batch import BatchInputs, InputBatch
+from engine.scheduler.output import SchedulerOutput
+from tests.engine.runner.builders import new, resumed, running, step
+
+
+def make_batch() -> InputBatch:
+    return InputBatch(max_num_seqs=4, max_model_len=64, block_size=4)
+
+
+def take(batch: InputBatch, output: SchedulerOutput, token: int = 99) -> BatchInputs:
+    """Applies a step and lets each sampling sequence sample `token`."""
+    batch.apply(output)
+    inputs = batch.prepare(output.num_scheduled_tokens)
+    batch.commit(inputs, [token] * len(inputs.sampling_seqs))
+    return inputs
+
+
+def test_a_new_request_runs_its_prompt_through_its_blocks() -> None:
+    inputs = take(make_batch(), step({"a": 6}, new("a", [10, 11, 12, 13, 14, 15], [7, 3])))
+    assert inputs.token_ids.tolist() == [10, 11, 12, 13, 14, 15]
+    assert inputs.positions.tolist() == [0, 1, 2, 3, 4, 5]
+    assert inputs.slot_mapping.tolist() == [28, 29, 30, 31, 12, 13]
+    assert inputs.logits_indices.tolist() == [5]
+
+
+def test_a_prefix_hit_starts_behind_the_computed_tokens() -> None:
+    inputs = take(
+        make_batch(), step({"a": 2}, new("a", [1, 2, 3, 4, 5, 6], [7, 3], num_computed=4))
+    )
+    assert inputs.token_ids.tolist() == [5, 6]
+    assert inputs.slot_mapping.tolist() == [12, 13]
+    assert inputs.seq_lens.tolist() == [6]
+
+
+def test_a_chunk_short_of_the_newest_token_samples_nothing() -> None:
+    inputs = take(make_batch(), step({"a": 3}, new("a", [1, 2, 3, 4], [5])))
+    assert inputs.sampling_seqs.tolist() == []
+
+
+def test_the_next_chunk_goes_on_where_the_last_one_ended() -> None:
+    batch = make_batch()
+    take(batch, step({"a": 3}, new("a", [1, 2, 3, 4, 5], [5])))
+    inputs = take(batch, step({"a": 2}, running("a", 3, 0, [6])))
+    assert inputs.token_ids.tolist() == [4, 5]
+    assert inputs.slot_mapping.tolist() == [23, 24]
+    assert inputs.sampling_seqs.tolist() == [0]
+
+
+def test_a_sampled_token_is_the_next_input() -> None:
+    batch = make_batch()
+    take(batch, step({"a": 2}, new("a", [1, 2], [5])), token=42)
+    inputs = take(batch, step({"a": 1}, running("a", 2, 1)))
+    assert inputs.token_ids.tolist() == [42]
+    assert inputs.positions.tolist() == [2]
+
+
+def test_decodes_come_first_and_the_longest_of_them_leads() -> None:
+    batch = make_batch()
+    take(batch, step({"a": 2, "b": 5}, new("a", [1, 2], [5]), new("b", [1, 2, 3, 4, 5], [6, 7])))
+    inputs = take(
+        batch,
+        step(
+            {"a": 1, "c": 3, "b": 1},
+            running("a", 2, 1),
+            running("b", 5, 1),
+            new("c", [7, 8, 9], [8]),
+        ),
+    )
+    assert inputs.request_ids == ("b", "a", "c")
+    assert inputs.query_start.tolist() == [0, 1, 2, 5]
+    assert inputs.block_tables.tolist() == [[6, 7], [5, 0], [8, 0]]
+
+
+def test_a_request_keeps_its_row_while_others_leave() -> None:
+    batch = make_batch()
+    take(batch, step({"a": 1, "b": 1}, new("a", [1], [5]), new("b", [2], [6])))
+    row = batch.row_of("b")
+    take(batch, step({"b": 1}, running("b", 1, 1), finished=["a"]))
+    assert batch.row_of("b") == row
+    assert batch.request_ids == {"b"}
+
+
+def test_a_preempted_request_leaves_and_its_row_is_empty() -> None:
+    batch = make_batch()
+    take(batch, step({"a": 6}, new("a", [1, 2, 3, 4, 5, 6], [5, 6])))
+    row = batch.row_of("a")
+    batch.apply(step({}, preempted=["a"]))
+    assert batch.request_ids == frozenset()
+    assert batch.num_tokens[row] == batch.num_blocks[row] == 0
+    assert not batch.block_tables[row].any()
+
+
+def test_a_resumed_request_is_replaced_wholly() -> None:
+    batch = make_batch()
+    take(batch, step({"a": 6}, new("a", [1, 2, 3, 4, 5, 6], [5, 6])), token=9)
+    batch.apply(step({}, preempted=["a"]))
+    inputs = take(batch, step({"a": 7}, resumed("a", [1, 2, 3, 4, 5, 6, 9], 1, [8, 2])))
+    assert inputs.token_ids.tolist() == [1, 2, 3, 4, 5, 6, 9]
+    assert inputs.block_tables.tolist() == [[8, 2]]
+    row = batch.row_of("a")
+    assert batch.num_prompt_tokens[row] == 6
+
+
+def test_a_request_preempted_and_resumed_within_one_delta_is_replaced() -> None:
+    batch = make_batch()
+    take(batch, step({"a": 2}, new("a", [1, 2], [5])), token=9)
+    inputs = take(batch, step({"a": 3}, resumed("a", [1, 2, 9], 1, [3]), preempted=["a"]))
+    assert inputs.block_tables.tolist() == [[3]]
+
+
+def test_an_id_may_come_again_in_the_delta_that_says_it_ended() -> None:
+    batch = make_batch()
+    take(batch, step({"a": 2}, new("a", [1, 2], [5])))
+    inputs = take(batch, step({"a": 1}, new("a", [3], [6]), finished=["a"]))
+    assert inputs.token_ids.tolist() == [3]
+
+
+def test_the_end_of_a_request_that_never_ran_changes_nothing() -> None:
+    batch = make_batch()
+    batch.apply(step({}, finished=["ghost"]))
+    assert batch.request_ids == frozenset()
+
+
+def test_an_ended_victim_cannot_come_back() -> None:
+    batch = make_batch()
+    take(batch, step({"a": 2}, new("a", [1, 2], [5])))
+    batch.apply(step({}, preempted=["a"], finished=["a"]))
+    with pytest.raises(BatchError, match="had not been preempted"):
+        batch.apply(step({"a": 3}, resumed("a", [1, 2, 9], 1, [5])))
+
+
+@pytest.mark.parametrize(
+    ("output", "problem"),
+    [
+        (step({"a": 1}, new("a", [1, 2], [5])), "came as new but is known"),
+        (step({"a": 3}, resumed("a", [1, 2, 9], 1, [5])), "had not been preempted"),
+        (step({"a": 1}, running("a", 1, 1)), "1 computed and 1 output tokens for the scheduler"),
+        (step({"a": 1}, running("a", 2, 0)), "2 computed and 0 output tokens for the scheduler"),
+        (step({"b": 1}, running("b", 0, 0)), "'b' is scheduled but is not in the batch"),
+        (step({}, preempted=["b"]), "'b' was preempted but is not in the batch"),
+        (step({"b": 1}, new("b", list(range(65)), [5])), "65 tokens but max_model_len is 64"),
+        (step({"b": 1}, new("b", [1], list(range(17)))), "17 blocks but max_model_len allows 16"),
+    ],
+)
+def test_a_delta_that_contradicts_the_batch_is_refused(
+    output: SchedulerOutput, problem: str
+) -> None:
+    batch = make_batch()
+    take(batch, step({"a": 2}, new("a", [1, 2], [5])))
+    with pytest.raises(BatchError, match=problem):
+        batch.apply(output)
+
+
+@pytest.mark.parametrize(
+    ("scheduled", "problem"),
+    [
+        ({"b": 1}, "'b' is scheduled but is not in the batch"),
+        ({"a": 0}, "was scheduled 0 tokens"),
+        ({"a": 3}, "up to token 3, but has 2 tokens"),
+        ({"c": 5}, "up to token 5, but has 6 tokens and 1 blocks of 4"),
+    ],
+)
+def test_tokens_without_known_ids_or_blocks_are_refused(
+    scheduled: dict[str, int], problem: str
+) -> None:
+    batch = make_batch()
+    batch.apply(step({}, new("a", [1, 2], [5]), new("c", [1, 2, 3, 4, 5, 6], [6])))
+    with pytest.raises(BatchError, match=problem):
+        batch.prepare(scheduled)
+
+
+def test_more_requests_than_rows_are_refused() -> None:
+    batch = InputBatch(max_num_seqs=1, max_model_len=64, block_size=4)
+    with pytest.raises(BatchError, match="all 1 rows"):
+        batch.apply(step({}, new("a", [1], [5]), new("b", [1], [6])))
+
+
+def test_a_sequence_may_fill_max_model_len() -> None:
+    batch = InputBatch(max_num_seqs=1, max_model_len=8, block_size=4)
+    take(batch, step({"a": 8}, new("a", list(range(8)), [1, 2])))
+    assert batch.num_tokens[0] == 9
+    assert batch.block_tables.dtype == np.int32

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.runner.kv_tensors import KVCacheSizeError, KVShape, PagedKVCache, choose_num_blocks
+
+SHAPE = KVShape(num_layers=4, num_kv_heads=2, head_dim=8, dtype=torch.bfloat16)
+CPU = torch.device("cpu")
+
+
+def test_the_bytes_of_a_block_are_those_of_its_tensors() -> None:
+    cache = PagedKVCache.allocate(SHAPE, num_blocks=3, block_size=16, device=CPU)
+    held = sum(layer.numel() * layer.element_size() for layer in cache.layers)
+    assert SHAPE.block_bytes(16) * 3 == held
+
+
+def test_an_override_is_taken_as_it_is() -> None:
+    num_blocks = choose_num_blocks(
+        SHAPE, block_size=16, device=CPU, gpu_memory_utilization=0.92, override=160
+    )
+    assert num_blocks == 160
+
+
+def test_on_cpu_the_cache_fills_one_gibibyte() -> None:
+    num_blocks = choose_num_blocks(SHAPE, block_size=16, device=CPU, gpu_memory_utilization=0.92)
+    assert num_blocks * SHAPE.block_bytes(16) == 1 << 30
+
+
+def test_a_block_larger_than_the_memory_is_refused() -> None:
+    with pytest.raises(KVCacheSizeError, match="lower --block-size"):
+        choose_num_blocks(SHAPE, block_size=1 << 22, device=CPU, gpu_memory_utilization=0.92)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_cuda_the_cache_fits_beside_what_is_in_use() -> None:
+    device = torch.device("cuda")
+    num_blocks = choose_num_blocks(SHAPE, block_size=16, device=device, gpu_memory_utilization=0.5)
+    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+    budget = total_bytes // 2 - (total_bytes - free_bytes)
+    assert 0 <= budget - num_blocks * SHAPE.block_bytes(16) < SHAPE.block_bytes(16)
+
+
+def test_what_is_written_is_gathered() -> None:
+    cache = PagedKVCache.allocate(SHAPE, num_blocks=4, block_size=2, device=CPU)
+    key = torch.ones(2, 2, 8, dtype=torch.bfloat16)
+    cache.write(1, torch.tensor([3, 6]), key, 2 * key)
+    gathered = cache.gather(1, torch.tensor([3, 1]))
+    assert gathered[:, :, 0, 0].tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert gathered[:, :, 2, 0].tolist() == [[2.0, 0.0], [0.0, 2.0]]

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+
+from engine.runner.sampler import Sampler
+from engine.sampling import SamplingParams
+
+EOS = 1
+LOGITS = torch.tensor([0.4, 0.3, 0.15, 0.1, 0.05]).log()
+"""Probabilities of tokens 0 to 4, in that order."""
+
+
+def draws(sampling: SamplingParams, count: int, logits: torch.Tensor = LOGITS) -> list[int]:
+    sampler = Sampler(eos_token_ids=(EOS,))
+    sampler.add("a", sampling)
+    return [sampler.sample(logits[None].clone(), ["a"], [n])[0] for n in range(count)]
+
+
+def test_greedy_takes_the_best_token_of_each_row() -> None:
+    sampler = Sampler()
+    for request_id in "abc":
+        sampler.add(request_id, SamplingParams())
+    logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(1))
+    assert sampler.sample(logits, ["a", "b", "c"], [0, 0, 0]) == logits.argmax(-1).tolist()
+
+
+def test_a_greedy_row_stays_greedy_beside_a_drawn_one() -> None:
+    sampler = Sampler()
+    sampler.add("greedy", SamplingParams())
+    sampler.add("drawn", SamplingParams(temperature=100.0, seed=3))
+    rows = [sampler.sample(LOGITS.repeat(2, 1), ["drawn", "greedy"], [n, n]) for n in range(40)]
+    assert {greedy for _, greedy in rows} == {0}
+    assert len({drawn for drawn, _ in rows}) > 1
+
+
+def test_draws_follow_the_probabilities() -> None:
+    counts = Counter(draws(SamplingParams(temperature=1.0, seed=5), 4000))
+    for token, probability in enumerate(LOGITS.exp().tolist()):
+        assert counts[token] / 4000 == pytest.approx(probability, abs=0.03)
+
+
+def test_temperature_sharpens() -> None:
+    sharp = Counter(draws(SamplingParams(temperature=0.25, seed=5), 1000))
+    flat = Counter(draws(SamplingParams(temperature=4.0, seed=5), 1000))
+    assert sharp[0] > 600 > flat[0]
+
+
+def test_top_k_keeps_the_k_best() -> None:
+    assert set(draws(SamplingParams(temperature=2.0, top_k=2, seed=1), 400)) == {0, 1}
+
+
+def test_top_p_keeps_the_token_that_reaches_it() -> None:
+    assert set(draws(SamplingParams(temperature=1.0, top_p=0.75, seed=1), 400)) == {0, 1, 2}
+
+
+def test_top_p_below_the_best_probability_is_greedy() -> None:
+    assert set(draws(SamplingParams(temperature=1.0, top_p=0.1, seed=1), 100)) == {0}
+
+
+def test_top_p_counts_among_what_top_k_kept() -> None:
+    sampling = SamplingParams(temperature=1.0, top_k=2, top_p=0.5, seed=1)
+    assert set(draws(sampling, 200)) == {0}
+
+
+def test_equal_seeds_draw_equally() -> None:
+    sampling = SamplingParams(temperature=1.0, seed=11)
+    assert draws(sampling, 50) == draws(sampling, 50)
+
+
+def test_other_seeds_draw_otherwise() -> None:
+    first = draws(SamplingParams(temperature=1.0, seed=11), 50)
+    assert first != draws(SamplingParams(temperature=1.0, seed=12), 50)
+
+
+def test_a_seeded_request_does_not_notice_its_neighbours() -> None:
+    sampling = SamplingParams(temperature=1.0, seed=11)
+    sampler = Sampler()
+    sampler.add("seeded", sampling)
+    for request_id in ("n1", "n2"):
+        sampler.add(request_id, SamplingParams(temperature=1.0))
+    drawn = []
+    for n in range(50):
+        ids = (["n1", "seeded", "n2"], ["seeded"], ["seeded", "n2"])[n % 3]
+        tokens = sampler.sample(LOGITS.repeat(len(ids), 1), ids, [n] * len(ids))
+        drawn.append(tokens[ids.index("seeded")])
+    assert drawn == draws(sampling, 50)
+
+
+def test_requests_without_a_seed_draw_independently() -> None:
+    sampler = Sampler()
+    sampler.add("a", SamplingParams(temperature=1.0))
+    sampler.add("b", SamplingParams(temperature=1.0))
+    rows = [sampler.sample(LOGITS.repeat(2, 1), ["a", "b"], [n, n]) for n in range(60)]
+    assert [a for a, _ in rows] != [b for _, b in rows]
+
+
+def test_min_tokens_holds_the_ends_back_until_then() -> None:
+    sampling = SamplingParams(max_tokens=9, min_tokens=2, stop_token_ids=(0,))
+    assert draws(sampling, 4) == [2, 2, 0, 0]
+
+
+def test_min_tokens_leaves_an_ignored_end_alone() -> None:
+    sampling = SamplingParams(max_tokens=9, min_tokens=2, stop_token_ids=(0,), ignore_eos=True)
+    assert draws(sampling, 3) == [EOS, EOS, 0]
+
+
+def test_a_removed_request_is_greedy_when_its_id_comes_again() -> None:
+    sampler = Sampler()
+    sampler.add("a", SamplingParams(temperature=50.0, seed=1))
+    sampler.remove("a")
+    sampler.add("a", SamplingParams())
+    assert [sampler.sample(LOGITS[None].clone(), ["a"], [n])[0] for n in range(20)] == [0] * 20
+
+
+def test_the_smallest_temperature_is_greedy() -> None:
+    assert set(draws(SamplingParams(temperature=1e-300, seed=1), 50)) == {0}
+
+
+def test_a_stop_token_outside_the_vocabulary_is_harmless() -> None:
+    sampling = SamplingParams(max_tokens=9, min_tokens=2, stop_token_ids=(5, 10**9))
+    assert draws(sampling, 2) == [0, 0]
+
+
+def test_any_integer_is_a_seed() -> None:
+    for seed in (-1, 1 << 70):
+        assert len(draws(SamplingParams(temperature=1.0, seed=seed), 3)) == 3
+
+
+def test_broken_logits_still_give_a_token_of_the_vocabulary() -> None:
+    broken = torch.full_like(LOGITS, float("nan"))
+    assert all(0 <= t < 5 for t in draws(SamplingParams(temperature=1.0, seed=1), 5, broken))
