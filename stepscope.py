@@ -7,22 +7,26 @@ its recorder, its metrics page and its collector. A command whose extra is not i
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import dashboard.commands
+import diagnose.commands
+import engine.commands
+import telemetry.commands
 from telemetry.errors import StepscopeError
+from telemetry.recorder import Recorder
+from telemetry.records import RunClock
+from telemetry.ring import open_recorder
+
+if TYPE_CHECKING:
+    from engine.server.messages import EngineReady
+    from engine.server.server import Server
 
 __version__ = "0.1.0"
-
-COMMANDS = (
-    "engine.commands",
-    "telemetry.commands",
-    "diagnose.commands",
-    "dashboard.commands",
-)
 
 EXTRAS = {
     "collect": ("duckdb", "pyarrow", "rich", "opentelemetry", "prometheus_client"),
@@ -55,9 +59,43 @@ def build_parser() -> argparse.ArgumentParser:
         help="log directory (default: $STEPSCOPE_LOG, else $XDG_STATE_HOME/stepscope)",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in COMMANDS:
-        importlib.import_module(name).add_commands(commands, [log])
+    wiring = engine.commands.ServeWiring(recorder_factory=_recorder_factory, prepare=_prepare)
+    engine.commands.add_commands(commands, [log], wiring)
+    telemetry.commands.add_commands(commands, [log])
+    diagnose.commands.add_commands(commands, [log])
+    dashboard.commands.add_commands(commands, [log])
     return parser
+
+
+# ------------------------------------------------------------------- what a served engine is given
+
+
+@dataclass(frozen=True, slots=True)
+class _RingFactory:
+    """Makes the engine's recorder, inside the engine process."""
+
+    log: Path
+
+    def __call__(self, clock: RunClock) -> Recorder:
+        return open_recorder(self.log, clock)
+
+
+def _recorder_factory(options: argparse.Namespace) -> _RingFactory:
+    return _RingFactory(options.log.absolute())
+
+
+def _prepare(options: argparse.Namespace, server: Server) -> None:
+    """Gives a served engine its metrics page and, where it is recorded, a collector."""
+    from telemetry.exporters.prometheus import metrics_app
+
+    server.mount("/metrics", metrics_app(server.stats))
+    if not options.no_record:
+        from telemetry.collector import keep_collector
+
+        def keep(url: str, ready: EngineReady) -> None:
+            keep_collector(options.log, detail=options.detail, linger_seconds=options.linger)
+
+        server.on_ready(keep)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -20,6 +20,10 @@ from telemetry.vocabulary import Phase
 class Recorder(Protocol):
     """Takes down what an engine does, in the order it happens."""
 
+    @property
+    def is_recording(self) -> bool:
+        """Whether rows are worth building; False says that `record_step` would drop them."""
+
     def describe_engine(self, engine: EngineRow) -> None:
         """Takes the engine's settings; the last description counts."""
 
@@ -47,6 +51,8 @@ class Recorder(Protocol):
 class NullRecorder:
     """Records nothing."""
 
+    is_recording = False
+
     def describe_engine(self, engine: EngineRow) -> None: ...
 
     def record_step(
@@ -72,6 +78,10 @@ class ListRecorder:
     step_requests: list[tuple[int, StepRequests]] = field(default_factory=list)
     num_preemptions: int = 0
     closed: bool = False
+
+    @property
+    def is_recording(self) -> bool:
+        return True
 
     def describe_engine(self, engine: EngineRow) -> None:
         self.engines.append(engine)

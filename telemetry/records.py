@@ -121,7 +121,9 @@ class StepRow:
     num_recomputed_tokens: U4 | None = column("of these, computed before and lost to a preemption")
     num_draft_tokens: U4 | None = column("of these, draft tokens to verify")
     num_padding_tokens: U4 | None = column("of these, padding drafts")
-    num_prefill_requests: U4 | None = column("requests with more than one token to do, or no output")
+    num_prefill_requests: U4 | None = column(
+        "requests with more than one token to do, or no output"
+    )
     num_decode_requests: U4 | None = column("requests with outputs and just the newest token to do")
     num_zero_requests: U4 | None = column("running requests given no token")
     top_request: U4 | None = column("the request that was given most tokens")

@@ -64,11 +64,14 @@ class StepJournal:
         """A step begins."""
         self._step = plan.step
         self._is_open = True
+        self._update_ts = 0
         self._recorder.enter_phase(plan.step, Phase.schedule)
 
     def scheduled(self, plan: StepPlan) -> None:
         """The step is decided; nobody's progress has been advanced yet."""
         self._unsettled.clear()
+        if not self._recorder.is_recording:
+            return
         self._requests = step_requests(plan, self._scheduler)
         self._row = step_row(plan, self._scheduler)
         self._row.schedule_ns = self._clock() - plan.started_ts
@@ -80,22 +83,25 @@ class StepJournal:
 
     def finish_step(self, runner_output: ModelRunnerOutput) -> None:
         """The step is over: hands it to the recorder."""
-        row = self._row
-        if row is None:
-            return
+        self._recorder.count_preemptions(self._scheduler.num_preemptions)
+        if self._row is not None:
+            self._complete(self._row, runner_output)
+        self._events = []
+        self._row = None
+        self._is_open = False
+        self._update_ts = 0
+        self._step += 1
+
+    def _complete(self, row: StepRow, runner_output: ModelRunnerOutput) -> None:
+        """Adds what is known only now, and hands the row over unless it can be counted."""
         row.inputs_ns = runner_output.inputs_ns
         row.forward_ns = runner_output.forward_ns
         row.sample_ns = runner_output.sample_ns
         row.num_preemptions_total = self._scheduler.num_preemptions
         row.updated_ts = self._clock()
         row.update_ns = row.updated_ts - self._update_ts
-        self._recorder.count_preemptions(self._scheduler.num_preemptions)
         if not self._repeats_held(row):
             self._record(row)
-        self._events = []
-        self._row = None
-        self._is_open = False
-        self._step += 1
 
     def publish_between_steps(self) -> None:
         """Hands over events that belong to no step in flight; the next step is theirs."""
@@ -108,7 +114,8 @@ class StepJournal:
 
     def _record(self, row: StepRow) -> None:
         self._publish_held()
-        if row.num_scheduled_tokens == 0 and not self._events:
+        is_empty = row.num_scheduled_tokens == 0 and not self._events
+        if is_empty and self._scheduler.has_requests():
             self._held = row
             return
         self._recorder.record_step(row, self._events, self._requests)
@@ -245,7 +252,7 @@ class StepJournal:
 
     def finished(self, request: Request, reason: FinishReason) -> None:
         """A request is about to end."""
-        now = self._update_ts if self._row is not None and self._update_ts else self._clock()
+        now = self._update_ts or self._clock()
         times = request.times
         preempted_ns = times.preempted_ns
         if request.status is RequestStatus.PREEMPTED and times.preempted is not None:

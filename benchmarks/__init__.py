@@ -1,0 +1,1 @@
+"""Measured comparisons: what recording, scheduling and collecting cost."""

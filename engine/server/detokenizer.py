@@ -1,0 +1,79 @@
+"""Turns a stream of tokens into a stream of text, and text into tokens.
+
+A token may end in the middle of a character, or change how the one before it is written, so text
+is only given out once later tokens cannot change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer as HFTokenizer
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+"""Stands for bytes that are no character: unfinished ones at the end, or broken ones anywhere."""
+
+CONTEXT_TOKENS = 6
+"""Tokens before the new ones that are decoded with them, since they decide about spaces."""
+
+MAX_WINDOW_TOKENS = 48
+"""Beyond this many tokens without a clean end the text is broken anyhow and is given out."""
+
+
+class Tokenizer:
+    """A checkpoint's `tokenizer.json`."""
+
+    def __init__(self, inner: HFTokenizer) -> None:
+        self._inner = inner
+
+    @classmethod
+    def load(cls, model_directory: Path) -> Tokenizer | None:
+        """Returns the tokenizer of a checkpoint; None where it has no `tokenizer.json`."""
+        path = model_directory / "tokenizer.json"
+        return cls(HFTokenizer.from_file(str(path))) if path.is_file() else None
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the tokens of a prompt, with those that the model wants at its beginning."""
+        return list(self._inner.encode(text).ids)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Returns the text of tokens, special ones left out."""
+        return str(self._inner.decode(list(token_ids), skip_special_tokens=True))
+
+
+class Detokenizer:
+    """The text of one request's output, token by token.
+
+    Keeps a window of recent tokens. Decoding the window with and without its newest tokens shows
+    what they add. Only the very last character can still change: an unfinished one decodes to a
+    single replacement character, so that one is held back until more tokens or the end come.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._window: list[int] = []
+        self._given = ""
+        """What the window has given out, its context included."""
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        """Returns the text that these tokens settle."""
+        self._window += token_ids
+        text = self._tokenizer.decode(self._window)
+        if text.endswith(REPLACEMENT) and len(self._window) <= MAX_WINDOW_TOKENS:
+            return self._give(text[:-1])
+        new = self._give(text)
+        self._window = self._window[-CONTEXT_TOKENS:]
+        self._given = self._tokenizer.decode(self._window)
+        return new
+
+    def finish(self) -> str:
+        """Returns what was held back, since nothing more comes."""
+        return self._give(self._tokenizer.decode(self._window))
+
+    def _give(self, text: str) -> str:
+        if len(text) <= len(self._given):
+            return ""
+        new = text[len(self._given) :]
+        self._given = text
+        return new

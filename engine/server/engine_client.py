@@ -1,0 +1,279 @@
+"""The API's end of the pipe: starts the engine process, hands requests in, hands results out.
+
+Everything but the two threads that read and write the pipe runs on the event loop. The pipe has a
+thread each way, so a wedged engine never blocks the loop: `/live` must be able to say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import queue
+import threading
+import time
+from dataclasses import replace
+from enum import Enum, auto
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from engine.scheduler.output import RequestOutput
+from engine.server.detokenizer import Tokenizer
+from engine.server.engine_process import RecorderFactory, run_engine
+from engine.server.messages import (
+    AbortRequests,
+    AddRequest,
+    AskStats,
+    EngineFailed,
+    EngineReady,
+    FromEngine,
+    Refused,
+    Shutdown,
+    StatsReply,
+    StepDone,
+    ToEngine,
+)
+from engine.settings import EngineSettings
+from engine.stats import StatsSnapshot
+from telemetry.vocabulary import FinishReason
+
+STOP_SECONDS = 3.0
+"""How long the engine may take to end by itself; then it is killed."""
+
+STATS_TIMEOUT_SECONDS = 5.0
+
+
+class EngineState(Enum):
+    """How the engine is."""
+
+    STARTING = auto()
+    READY = auto()
+    FAILED = auto()
+
+
+class EngineUnavailableError(Exception):
+    """The engine cannot be asked now; the message says why."""
+
+
+class ResultBox:
+    """Results of the requests of one API call; what comes while nobody looks is kept together."""
+
+    def __init__(self) -> None:
+        self._pending: list[RequestOutput] = []
+        self._has_pending = asyncio.Event()
+
+    def put(self, result: RequestOutput) -> None:
+        """Appends a result."""
+        self._pending.append(result)
+        self._has_pending.set()
+
+    async def take(self) -> list[RequestOutput]:
+        """Returns what has come since the last call, one result a request, waiting for some."""
+        await self._has_pending.wait()
+        results, self._pending = self._pending, []
+        self._has_pending.clear()
+        if len(results) == 1:
+            return results
+        merged: dict[str, RequestOutput] = {}
+        for result in results:
+            before = merged.get(result.request_id)
+            if before is not None:
+                tokens = before.new_token_ids + result.new_token_ids
+                result = replace(result, new_token_ids=tokens)
+            merged[result.request_id] = result
+        return list(merged.values())
+
+
+class EngineClient:
+    """One engine process and the requests that are open in it."""
+
+    def __init__(self, settings: EngineSettings, recorder_factory: RecorderFactory) -> None:
+        self.settings = settings
+        self.state = EngineState.STARTING
+        self.ready: EngineReady | None = None
+        self.tokenizer: Tokenizer | None = None
+        self.error: str | None = None
+        self.error_is_usage = False
+        self.settled = asyncio.Event()
+        """Set once the engine is ready or has failed."""
+        self.failed = asyncio.Event()
+        self.last_step: int | None = None
+        self._recorder_factory = recorder_factory
+        self._open: dict[str, ResultBox] = {}
+        self._stats_waiters: dict[int, asyncio.Future[StatsSnapshot]] = {}
+        self._num_stats_asked = 0
+        self._progress_at = time.monotonic()
+        self._outbox: queue.SimpleQueue[ToEngine | None] = queue.SimpleQueue()
+        self._is_stopping = False
+
+    # ------------------------------------------------------------------------------ life and death
+
+    def start(self) -> None:
+        """Starts the engine process. It reports on the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        spawn = multiprocessing.get_context("spawn")
+        ours, theirs = spawn.Pipe()
+        self.process = spawn.Process(
+            target=run_engine,
+            args=(theirs, self.settings, self._recorder_factory),
+            name="stepscope-engine",
+            daemon=True,
+        )
+        self.process.start()
+        theirs.close()
+        for target, name in ((self._read, "engine-reader"), (self._write, "engine-writer")):
+            threading.Thread(target=target, args=(ours,), name=name, daemon=True).start()
+
+    async def stop(self, why: str) -> None:
+        """Ends the engine process: asks, then kills. Open requests are told."""
+        self._is_stopping = True
+        self.fail_open_requests(why)
+        self._send(Shutdown(why))
+        await asyncio.to_thread(self._join)
+
+    def _join(self) -> None:
+        self.process.join(STOP_SECONDS if self.ready is not None else 0)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+    def fail_open_requests(self, error: str) -> None:
+        """Ends every open stream with an error."""
+        for request_id, box in self._open.items():
+            box.put(
+                RequestOutput(request_id=request_id, finish_reason=FinishReason.error, error=error)
+            )
+
+    # ------------------------------------------------------------------------------------ requests
+
+    def check_ready(self) -> EngineReady:
+        """Returns what the engine said when it was ready.
+
+        Raises:
+            EngineUnavailableError: it is not, or no longer.
+        """
+        if self._is_stopping:
+            raise EngineUnavailableError("the server is shutting down")
+        if self.state is not EngineState.READY or self.ready is None:
+            raise EngineUnavailableError(self.error or "the engine is starting")
+        return self.ready
+
+    def is_open(self, request_id: str) -> bool:
+        """Whether a request with this id is under way."""
+        return request_id in self._open
+
+    def submit(self, request: AddRequest, box: ResultBox) -> None:
+        """Hands a request in; its results go into the box until `close`."""
+        if not self._open:
+            self._progress_at = time.monotonic()
+        self._open[request.request_id] = box
+        self._send(request)
+
+    def report_refusal(self, request: AddRequest) -> None:
+        """Hands in a request that the engine will refuse, so that the record knows of it."""
+        self._send(request)
+
+    def close(self, request_id: str, abort: FinishReason | None) -> None:
+        """Forgets a request; with `abort` the engine is told to end it."""
+        self._open.pop(request_id, None)
+        if abort is not None:
+            self._send(AbortRequests(request_ids=(request_id,), reason=abort))
+
+    @property
+    def num_open(self) -> int:
+        """Requests under way."""
+        return len(self._open)
+
+    def seconds_without_progress(self) -> float:
+        """Returns how long requests have been open without a token scheduled; 0 without any."""
+        return time.monotonic() - self._progress_at if self._open else 0.0
+
+    async def stats(self) -> StatsSnapshot:
+        """Returns the engine's numbers as of now.
+
+        Raises:
+            EngineUnavailableError: it is not ready, or does not answer in time.
+        """
+        self.check_ready()
+        self._num_stats_asked += 1
+        ticket = self._num_stats_asked
+        waiter = self._stats_waiters[ticket] = self._loop.create_future()
+        self._send(AskStats(ticket=ticket))
+        try:
+            return await asyncio.wait_for(waiter, STATS_TIMEOUT_SECONDS)
+        except TimeoutError:
+            raise EngineUnavailableError(
+                f"the engine has not answered for {STATS_TIMEOUT_SECONDS:.0f} s"
+            ) from None
+        finally:
+            del self._stats_waiters[ticket]
+
+    # ---------------------------------------------------------------------------------- the pipe
+
+    def _send(self, message: ToEngine) -> None:
+        self._outbox.put(message)
+
+    def _write(self, connection: Connection) -> None:
+        try:
+            while (message := self._outbox.get()) is not None:
+                connection.send(message)
+        except OSError:
+            return  # the reading thread sees the same end and tells
+
+    def _read(self, connection: Connection) -> None:
+        try:
+            while True:
+                message: FromEngine = connection.recv()
+                self._loop.call_soon_threadsafe(self._take, message)
+        except (EOFError, OSError):
+            self._outbox.put(None)
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._engine_gone)
+
+    def _take(self, message: FromEngine) -> None:
+        match message:
+            case StepDone():
+                self._step_done(message)
+            case Refused():
+                self._give(message.result)
+            case StatsReply():
+                waiter = self._stats_waiters.get(message.ticket)
+                if waiter is not None and not waiter.done():
+                    waiter.set_result(message.stats)
+            case EngineReady():
+                self._ready(message)
+            case EngineFailed():
+                self._fail(message.error, message.is_usage)
+
+    def _ready(self, message: EngineReady) -> None:
+        if message.model_directory is not None:
+            self.tokenizer = Tokenizer.load(Path(message.model_directory))
+        self.ready = message
+        self.state = EngineState.READY
+        self.settled.set()
+
+    def _step_done(self, message: StepDone) -> None:
+        self.last_step = message.step
+        if message.num_scheduled_tokens:
+            self._progress_at = time.monotonic()
+        for result in message.results:
+            self._give(result)
+
+    def _give(self, result: RequestOutput) -> None:
+        box = self._open.get(result.request_id)
+        if box is not None:
+            box.put(result)
+
+    def _engine_gone(self) -> None:
+        if not self._is_stopping:
+            self.process.join(1)
+            self._fail(f"the engine process has died (exit code {self.process.exitcode})", False)
+
+    def _fail(self, error: str, is_usage: bool) -> None:
+        if self.state is EngineState.FAILED:
+            return
+        self.state = EngineState.FAILED
+        self.error = error
+        self.error_is_usage = is_usage
+        self.fail_open_requests(error)
+        self.settled.set()
+        self.failed.set()

@@ -1,0 +1,42 @@
+"""`python -m telemetry.collector --log DIR`: a collector as a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from telemetry.collector.collector import DEFAULT_LINGER_SECONDS, Collector, Detail
+from telemetry.errors import StepscopeError
+
+
+def run(log: Path, *, linger_seconds: float, detail: Detail) -> int:
+    """Collects until SIGTERM, SIGINT or the end of the linger time; returns the exit code."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    try:
+        with Collector(log, linger_seconds=linger_seconds, detail=detail) as collector:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: collector.stop())
+            collector.run()
+    except StepscopeError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def main() -> int:
+    """Parses the command line and collects."""
+    parser = argparse.ArgumentParser(prog="python -m telemetry.collector")
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--linger", type=float, default=DEFAULT_LINGER_SECONDS)
+    parser.add_argument("--detail", choices=("transitions", "full"), default="transitions")
+    args = parser.parse_args()
+    return run(args.log, linger_seconds=args.linger, detail=args.detail)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""The query endpoint: a Unix socket in the log's directory, for this user alone.
+
+Each client has a thread, each query a connection of its own, so a flush never waits for a query.
+A query that is too heavy is interrupted; one that kills the process costs that query and nothing
+else, since the rings keep what was not drained yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import socket
+import struct
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from telemetry.errors import QueryRefused, StepscopeError
+from telemetry.store import wire
+from telemetry.store.guard import Limits, run_query
+
+_log = logging.getLogger("stepscope.collector")
+
+MAX_CLIENTS = 64
+MAX_QUERIES_AT_ONCE = 8
+_GOODBYE_SECONDS = 5.0
+LONGEST_SOCKET_PATH = 100
+"""Bytes; Linux takes 107, macOS 103."""
+
+
+def socket_path(log: Path, environ: Mapping[str, str] = os.environ) -> Path:
+    """Returns where the socket of a log goes: in its directory, unless that path is too long."""
+    path = log.resolve() / "collector.sock"
+    if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
+        return path
+    runtime = environ.get("XDG_RUNTIME_DIR")
+    root = Path(runtime or tempfile.gettempdir()) / f"stepscope-{os.getuid()}"
+    root.mkdir(mode=0o700, exist_ok=True)
+    found = os.lstat(root)
+    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{root} is not this user's alone: remove it")
+    return root / f"{hashlib.sha256(os.fsencode(log.resolve())).hexdigest()[:24]}.sock"
+
+
+class Endpoint:
+    """Answers queries until it is closed."""
+
+    def __init__(
+        self, path: Path, reader: Callable[[], AbstractContextManager[Any]], limits: Limits
+    ) -> None:
+        """Listens at `path`. `reader` lends a connection for one query.
+
+        `limits` are the most that a query may ask for.
+        """
+        self.path = path
+        self._reader = reader
+        self._limits = limits
+        self._clients: dict[socket.socket, threading.Thread] = {}
+        self._lock = threading.Lock()
+        self._slots = threading.Semaphore(MAX_QUERIES_AT_ONCE)
+        self._is_closed = False
+        self._server = self._listen()
+        self._door = threading.Thread(target=self._accept, name="stepscope-endpoint", daemon=True)
+        self._door.start()
+
+    def _listen(self) -> socket.socket:
+        self.path.unlink(missing_ok=True)
+        server = socket.socket(socket.AF_UNIX)
+        before = os.umask(0o177)
+        try:
+            server.bind(str(self.path))
+        finally:
+            os.umask(before)
+        server.listen(16)
+        return server
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            thread = threading.Thread(
+                target=self._serve, args=(client,), name="stepscope-query", daemon=True
+            )
+            with self._lock:
+                if self._is_closed or len(self._clients) >= MAX_CLIENTS or not _is_allowed(client):
+                    client.close()
+                    continue
+                self._clients[client] = thread
+                thread.start()
+
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            while (request := wire.receive_request(client)) is not None:
+                self._answer(client, *request)
+        except ValueError as error:
+            _log.warning("a client was sent away: %s", error)
+        except OSError:
+            pass  # it went away
+        finally:
+            with self._lock:
+                self._clients.pop(client, None)
+            client.close()
+
+    def _answer(self, client: socket.socket, sql: str, params: Any, asked: Limits) -> None:
+        limits = Limits(
+            min(max(asked.timeout_seconds, 0.001), self._limits.timeout_seconds),
+            min(max(asked.max_rows, 0), self._limits.max_rows),
+        )
+        try:
+            if not self._slots.acquire(timeout=limits.timeout_seconds):
+                raise QueryRefused(
+                    f"{MAX_QUERIES_AT_ONCE} queries are running already: ask again later"
+                )
+            try:
+                with self._reader() as connection:
+                    answer = run_query(connection, sql, params, limits)
+            finally:
+                self._slots.release()
+        except StepscopeError as error:
+            wire.send_error(client, error)
+        else:
+            wire.send_answer(client, answer)
+
+    def close(self) -> None:
+        """Stops listening, hangs up on every client and waits for their threads.
+
+        Queries must have been interrupted before.
+        """
+        with self._lock:
+            self._is_closed = True
+            clients = dict(self._clients)
+        for each in (self._server, *clients):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in (self._door, *clients.values()):
+            thread.join(_GOODBYE_SECONDS)
+        self._server.close()
+        self.path.unlink(missing_ok=True)
+
+
+def _is_allowed(client: socket.socket) -> bool:
+    """Returns whether the client runs as this user, or as root."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True  # the socket's mode says so
+    data = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", data)
+    return uid in (0, os.getuid())

@@ -1,0 +1,61 @@
+"""Looks at a step log, its collector and its rings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from telemetry.doctor.checks import engine_health
+from telemetry.doctor.facts import SeenRing, facts_of, rings_of
+from telemetry.doctor.report import Check, Examination, utc_text
+from telemetry.errors import LogNotFound
+from telemetry.store import Log, open_log
+from telemetry.store.presence import find_collector
+
+MAX_ENGINES = 10
+
+
+def examine(log: Path) -> Examination:
+    """Returns the state of a step log and of the rings that belong to it."""
+    rings = dict(rings_of(log))
+    checks = [_collector_check(log, rings)]
+    facts: dict[int, dict[str, Any]] = {}
+    try:
+        with open_log(log) as opened:
+            facts = facts_of(opened)
+            checks.append(_newest_check(opened))
+    except LogNotFound:
+        checks.append(Check("unknown", "step log", f"{log} holds none yet"))
+    engines = [*facts, *(engine for engine in rings if engine not in facts)]
+    engines.sort(key=lambda engine: _started(facts.get(engine), rings.get(engine)), reverse=True)
+    shown = engines[:MAX_ENGINES]
+    health = [engine_health(engine, facts.get(engine), rings.get(engine)) for engine in shown]
+    return Examination(str(log), checks, health, len(engines) - len(shown))
+
+
+def _started(facts: dict[str, Any] | None, ring: SeenRing | None) -> int:
+    if facts is not None and facts["started_ts"] is not None:
+        return int(facts["started_ts"])
+    return int(ring.identity["wall_anchor_ns"]) if ring is not None else 0
+
+
+def _collector_check(log: Path, rings: dict[int, SeenRing]) -> Check:
+    notice = find_collector(log)
+    if notice is not None:
+        text = f"pid {notice.pid}, detail {notice.detail}, queries at {notice.socket}"
+        return Check("good", "collector", text)
+    num_alive = sum(ring.is_held for ring in rings.values())
+    if num_alive:
+        text = f"none, and {num_alive} running engine(s) keep only their last minutes: "
+        return Check("bad", "collector", text + f"stepscope collect --log {log}")
+    return Check("unknown", "collector", "none running; the log is closed")
+
+
+def _newest_check(log: Log) -> Check:
+    newest = log.query(
+        "SELECT greatest((SELECT max(ts) FROM steps), (SELECT max(ts) FROM request_events), "
+        "(SELECT max(ts) FROM heartbeats)) AS ts"
+    ).to_pylist()[0]["ts"]
+    if newest is None:
+        return Check("unknown", "step log", "no row yet")
+    return Check("good", "step log", f"newest row {utc_text(newest)} UTC")

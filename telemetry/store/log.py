@@ -1,0 +1,237 @@
+"""What a reader opens: a step log, alive or closed, behind one interface.
+
+DuckDB lets no second process open a file that is being written. So a log with a live collector is
+asked through the collector's socket, and a closed one is opened directly. A log may change its
+state while somebody reads it; the reader follows, and lets go of the files within a second when a
+collector wants them.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+import duckdb
+import pyarrow as pa
+
+from telemetry.errors import CollectorError, LogBusy, LogDamaged, LogNotFound
+from telemetry.store import wire
+from telemetry.store.files import attach, day_files, is_locked
+from telemetry.store.guard import Answer, Limits, Parameters, check_parameters, run_query
+from telemetry.store.presence import CollectorNotice, find_collector, is_collected
+from telemetry.store.views import create_log_views
+
+_WATCH_SECONDS = 1.0
+_START_SECONDS = 10.0
+_POLL_SECONDS = 0.05
+
+
+def open_log(target: Path, *, limits: Limits | None = None) -> Log:
+    """Returns the step log in the directory `target`, for reading.
+
+    Raises:
+        LogNotFound: There is none.
+        LogBusy: Another process holds its files and does not answer queries.
+        LogDamaged: A file of it is no step log.
+    """
+    return Log(Path(target), limits or Limits())
+
+
+class Log:
+    """A step log. Use as a context manager, or close it. Queries of several threads take turns."""
+
+    def __init__(self, target: Path, limits: Limits) -> None:
+        self.target = target
+        self._limits = limits
+        self._turn = threading.RLock()
+        self._truncated = False
+        self._backend: _Backend | None = _connect(target, limits)
+        self._closed = threading.Event()
+        threading.Thread(target=self._watch, name="stepscope-log-watch", daemon=True).start()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a collector is writing the log."""
+        return is_collected(self.target)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the last query had more rows than the cap, and the rest is missing."""
+        return self._truncated
+
+    def query(self, sql: str, params: Parameters = None) -> pa.Table:
+        """Returns the rows of one reading statement.
+
+        Raises:
+            QueryRefused: It is not a single SELECT.
+            QueryTimeout: It took too long.
+            QueryFailed: DuckDB could not run it.
+            LogNotFound, LogBusy, CollectorError: The log has gone, or does not answer.
+        """
+        check_parameters(params)
+        with self._turn:
+            if self._closed.is_set():
+                raise LogNotFound(f"the step log {self.target} was closed: open it again")
+            answer = self._ask(sql, params)
+            self._truncated = answer.truncated
+            return answer.table
+
+    def _ask(self, sql: str, params: Parameters) -> Answer:
+        """Asks; where the log has changed its state meanwhile, once more."""
+        if self._backend is not None and self._backend.is_current():
+            try:
+                return self._backend.query(sql, params)
+            except _HungUp:
+                pass
+        self._drop()
+        self._backend = _connect(self.target, self._limits)
+        try:
+            return self._backend.query(sql, params)
+        except _HungUp as error:
+            raise CollectorError(f"the collector of {self.target} has just ended") from error
+
+    def _watch(self) -> None:
+        """Lets go of the files when a collector wants to write them."""
+        while not self._closed.wait(_WATCH_SECONDS):
+            if self._turn.acquire(timeout=_WATCH_SECONDS):
+                try:
+                    if self._backend is not None and not self._backend.is_current():
+                        self._drop()
+                finally:
+                    self._turn.release()
+
+    def _drop(self) -> None:
+        if self._backend is not None:
+            self._backend.close()
+            self._backend = None
+
+    def close(self) -> None:
+        """Lets go of everything."""
+        self._closed.set()
+        with self._turn:
+            self._drop()
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _HungUp(Exception):  # noqa: N818
+    """The collector had gone before it was asked; it may be asked again."""
+
+
+class _Backend(Protocol):
+    """One way to ask a log."""
+
+    def query(self, sql: str, params: Parameters) -> Answer: ...
+
+    def is_current(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+def _connect(log: Path, limits: Limits) -> _Backend:
+    """Returns the way to ask that the log's state calls for.
+
+    A collector that is starting or ending is given some time.
+    """
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            if notice := find_collector(log):
+                return _LiveBackend(notice, limits)
+            if not is_collected(log):
+                return _DirectBackend(log, limits)
+        except (ConnectionError, FileNotFoundError, LogBusy) as error:
+            if time.monotonic() > deadline:
+                raise LogBusy(
+                    f"the step log in {log} cannot be read: {error}. If `stepscope doctor` shows "
+                    "no collector, close the process that has it open"
+                ) from error
+        if time.monotonic() > deadline:
+            raise LogBusy(f"the collector of {log} does not answer: see {log / 'collector.log'}")
+        time.sleep(_POLL_SECONDS)
+
+
+class _LiveBackend:
+    """Asks the collector."""
+
+    def __init__(self, notice: CollectorNotice, limits: Limits) -> None:
+        self._limits = limits
+        self._socket = socket.socket(socket.AF_UNIX)
+        try:
+            self._socket.settimeout(5.0)
+            self._socket.connect(notice.socket)
+            self._socket.settimeout(limits.timeout_seconds + 15.0)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def query(self, sql: str, params: Parameters) -> Answer:
+        try:
+            wire.send_request(self._socket, sql, params, self._limits)
+        except OSError as error:
+            raise _HungUp from error
+        try:
+            return wire.receive_answer(self._socket)
+        except OSError as error:
+            raise CollectorError(
+                f"the collector ended, or fell silent, during the query ({error}): ask again; "
+                "if it does so again, the query is too heavy for it"
+            ) from error
+
+    def is_current(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class _DirectBackend:
+    """Opens the files of a log that nobody writes."""
+
+    def __init__(self, log: Path, limits: Limits) -> None:
+        self._log = log
+        self._limits = limits
+        files = day_files(log)
+        if not files:
+            raise LogNotFound(
+                f"{log} holds no step log: start an engine with `stepscope serve --log {log}`, "
+                "or name another directory with --log"
+            )
+        self._connection: Any = duckdb.connect(":memory:")
+        try:
+            for file in files:
+                attach(self._connection, file, read_only=True)
+            create_log_views(self._connection, files)
+            self._connection.execute("SET enable_external_access = false")
+            self._connection.execute("SET autoinstall_known_extensions = false")
+            self._connection.execute("SET lock_configuration = true")
+        except duckdb.Error as error:
+            self._connection.close()
+            if is_locked(error):
+                raise LogBusy(str(error)) from error
+            raise LogDamaged(
+                f"the step log in {log} cannot be opened: {error}. Move that file away to read "
+                "the other days"
+            ) from error
+
+    def query(self, sql: str, params: Parameters) -> Answer:
+        return run_query(self._connection, sql, params, self._limits)
+
+    def is_current(self) -> bool:
+        return not is_collected(self._log)
+
+    def close(self) -> None:
+        self._connection.close()

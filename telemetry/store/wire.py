@@ -1,0 +1,122 @@
+"""How a query travels to a live collector and its answer back, over a Unix socket.
+
+    request   4 bytes of length, JSON  {"sql", "params", "timeout_seconds", "max_rows"}
+    answer    4 bytes of length, JSON  {"error", "message"} or {"truncated", "arrow_bytes"},
+              then that many bytes of an Arrow stream
+
+Any number of queries may follow each other on one connection.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+
+from telemetry import errors
+from telemetry.errors import StepscopeError
+from telemetry.store.guard import Answer, Limits, Parameters
+
+MAX_REQUEST_BYTES = 4 << 20
+_LENGTH = struct.Struct("<I")
+
+_BY_NAME = {
+    cls.__name__: cls
+    for cls in vars(errors).values()
+    if isinstance(cls, type) and issubclass(cls, StepscopeError)
+}
+
+
+def send_request(to: socket.socket, sql: str, params: Parameters, limits: Limits) -> None:
+    """Sends a query."""
+    _send_json(to, {"sql": sql, "params": params, **asdict(limits)})
+
+
+def receive_request(source: socket.socket) -> tuple[str, Parameters, Limits] | None:
+    """Returns the next query; None when the other side has hung up.
+
+    Raises:
+        ValueError: What came is no query.
+    """
+    data = _receive_json(source, MAX_REQUEST_BYTES)
+    if data is None:
+        return None
+    try:
+        limits = Limits(float(data["timeout_seconds"]), int(data["max_rows"]))
+        sql, params = data["sql"], data["params"]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"a query needs sql, params, timeout_seconds, max_rows: {error}") from None
+    if not isinstance(sql, str) or not isinstance(params, list | dict | None):
+        raise ValueError("sql is a text, params a list or an object")
+    return sql, params, limits
+
+
+def send_answer(to: socket.socket, answer: Answer) -> None:
+    """Sends rows."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, answer.table.schema) as stream:
+        stream.write_table(answer.table)
+    payload = sink.getvalue()
+    _send_json(to, {"truncated": answer.truncated, "arrow_bytes": payload.size})
+    to.sendall(payload)
+
+
+def send_error(to: socket.socket, error: StepscopeError) -> None:
+    """Sends what went wrong."""
+    _send_json(to, {"error": type(error).__name__, "message": str(error)})
+
+
+def receive_answer(source: socket.socket) -> Answer:
+    """Returns rows.
+
+    Raises:
+        StepscopeError: The query failed there; the same error as there.
+        ConnectionError: The other side has gone.
+    """
+    header = _receive_json(source, MAX_REQUEST_BYTES)
+    if header is None:
+        raise ConnectionResetError("the collector hung up before it answered")
+    if "error" in header:
+        raise _BY_NAME.get(header["error"], StepscopeError)(header["message"])
+    payload = _receive(source, header["arrow_bytes"])
+    if payload is None:
+        raise ConnectionResetError("the collector hung up in the middle of its answer")
+    with pa.ipc.open_stream(pa.py_buffer(payload)) as stream:
+        return Answer(stream.read_all(), header["truncated"])
+
+
+def _send_json(to: socket.socket, data: dict[str, Any]) -> None:
+    text = json.dumps(data).encode()
+    to.sendall(_LENGTH.pack(len(text)) + text)
+
+
+def _receive_json(source: socket.socket, limit: int) -> dict[str, Any] | None:
+    head = _receive(source, _LENGTH.size)
+    if head is None:
+        return None
+    (size,) = _LENGTH.unpack(head)
+    if size > limit:
+        raise ValueError(f"a message of {size:,} bytes is longer than {limit:,}")
+    text = _receive(source, size)
+    if text is None:
+        return None
+    data = json.loads(text)
+    if not isinstance(data, dict):
+        raise ValueError("a message is a JSON object")
+    return data
+
+
+def _receive(source: socket.socket, size: int) -> bytes | None:
+    """Returns exactly `size` bytes; None when the other side has hung up."""
+    data = bytearray(size)
+    view, have = memoryview(data), 0
+    while have < size:
+        got = source.recv_into(view[have:])
+        if got == 0:
+            return None
+        have += got
+    return bytes(data)

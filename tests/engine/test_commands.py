@@ -1,0 +1,79 @@
+"""`serve`'s flags: vLLM's names with vLLM's defaults, and what they become."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from engine.commands import add_commands, engine_settings
+from engine.config import ConfigError
+from engine.settings import EngineSettings
+
+FLAGS = Path(__file__).parents[2].parent / "shared" / "vllm" / "flags.json"
+
+
+def parse(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_commands(parser.add_subparsers(), [])
+    return parser.parse_args(["serve", *arguments])
+
+
+@pytest.mark.skipif(not FLAGS.is_file(), reason="vLLM's list of flags is not here")
+def test_flags_that_vllm_has_too_have_its_defaults() -> None:
+    theirs = {
+        flag: entry["default"]
+        for entry in json.loads(FLAGS.read_text())["flags"]
+        for flag in entry["flags"]
+        if entry["default"] is not None
+    }
+    options = vars(parse())
+    shared = {name for name in options if f"--{name.replace('_', '-')}" in theirs}
+    assert {"gpu_memory_utilization", "watermark", "scheduling_policy", "dtype"} <= shared
+    for name in shared:
+        assert options[name] == theirs[f"--{name.replace('_', '-')}"], name
+
+
+def test_defaults_of_the_command_line_are_those_of_the_settings() -> None:
+    assert engine_settings(parse()) == EngineSettings()
+
+
+def test_every_setting_reaches_the_configuration() -> None:
+    settings = engine_settings(
+        parse(
+            *("--max-model-len", "300", "--block-size", "8", "--max-num-seqs", "5"),
+            *("--max-num-active-seqs", "4", "--max-num-batched-tokens", "400"),
+            *("--max-num-scheduled-tokens", "350", "--scheduling-policy", "priority"),
+            *("--no-enable-chunked-prefill", "--no-enable-prefix-caching"),
+            *("--no-scheduler-reserve-full-isl", "--watermark", "0.1", "--allow-oversize"),
+            *("--gpu-memory-utilization", "0.5", "--long-prefill-token-threshold", "9"),
+        )
+    )
+    config = settings.config(num_gpu_blocks=77, max_position=4096)
+    scheduler, cache = config.scheduler, config.cache
+    assert (scheduler.policy, scheduler.max_num_seqs, scheduler.active_seqs) == ("priority", 5, 4)
+    assert (scheduler.max_num_batched_tokens, scheduler.scheduled_tokens) == (400, 350)
+    assert (scheduler.max_model_len, scheduler.watermark) == (300, 0.1)
+    assert (scheduler.enable_chunked_prefill, scheduler.scheduler_reserve_full_isl) == (False,) * 2
+    assert scheduler.long_prefill_token_threshold == 9
+    assert (cache.block_size, cache.num_gpu_blocks, cache.num_usable_blocks) == (8, 77, 76)
+    assert (cache.enable_prefix_caching, cache.gpu_memory_utilization) == (False, 0.5)
+    assert config.allow_oversize
+
+
+def test_the_model_decides_what_was_left_open() -> None:
+    config = EngineSettings().config(num_gpu_blocks=10, max_position=2048)
+    assert config.scheduler.max_model_len == 2048
+
+
+def test_a_setting_that_contradicts_another_is_refused() -> None:
+    settings = EngineSettings(enable_chunked_prefill=False, max_num_batched_tokens=100)
+    with pytest.raises(ConfigError, match="without chunked prefill"):
+        settings.config(num_gpu_blocks=10, max_position=2048)
+
+
+def test_no_setting_is_without_a_flag() -> None:
+    assert {field.name for field in fields(EngineSettings)} <= set(vars(parse()))
