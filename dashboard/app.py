@@ -1,0 +1,66 @@
+"""The router: one page a question, links at the top. Run by `stepscope dashboard`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from dashboard import header, session, states, style, width
+from dashboard.session import Page
+from dashboard.theme import logo
+from dashboard.views import overview, preemptions, requests
+from telemetry.errors import StepscopeError
+
+
+def _shown(draw: Callable[[Page], None], current: str) -> None:
+    """Opens what the address names and draws one page of it."""
+    try:
+        page = session.open_page()
+        if page is None:
+            states.empty()
+            return
+        header.draw(page, current)
+        draw(page)
+    except StepscopeError as error:
+        states.unreadable(error)
+
+
+def show_overview() -> None:
+    """The first page of an incident."""
+    _shown(overview.draw, "overview")
+
+
+def show_preemptions() -> None:
+    """Why requests were thrown out, and who paid."""
+    _shown(preemptions.draw, "preemptions")
+
+
+def show_requests() -> None:
+    """Who they are, and what happened to one of them."""
+    _shown(requests.draw, "requests")
+
+
+def go_to_overview() -> None:
+    """An address without a page means the first one."""
+    st.switch_page(st.session_state["pages"]["overview"])
+
+
+def main() -> None:
+    """Draws the page that the address names."""
+    st.set_page_config(page_title="Stepscope", layout="wide")
+    st.logo(logo(session.theme()), size="large")
+    pages = {
+        "overview": st.Page(show_overview, title="Overview", url_path="overview"),
+        "preemptions": st.Page(show_preemptions, title="Preemptions", url_path="preemptions"),
+        "requests": st.Page(show_requests, title="Requests", url_path="requests"),
+    }
+    st.session_state["pages"] = pages
+    home = st.Page(go_to_overview, title="Stepscope", default=True, visibility="hidden")
+    chosen = st.navigation([home, *pages.values()], position="top")
+    st.html(style.sheet(session.theme()))
+    width.measure()
+    chosen.run()
+
+
+main()

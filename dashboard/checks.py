@@ -1,0 +1,187 @@
+"""Twelve checks, always the same and in the same order, each with its number.
+
+Found, healthy with its number, or not measured and not in use: a check is never missing, so that
+what is well can be seen as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from diagnose.diagnosis import EngineDiagnosis
+from diagnose.finding import Finding, Severity
+from diagnose.words import NOT_MEASURED, count, duration, percent, plural
+
+Outcome = Literal["found", "healthy", "quiet"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check: what was looked at, how it is, and the number that says so.
+
+    `quiet` is not measured, or not in use.
+    """
+
+    name: str
+    outcome: Outcome
+    number: str
+    severity: Severity | None = None
+
+
+def all_checks(engine: EngineDiagnosis, facts: dict[str, Any]) -> list[Check]:
+    """Returns the twelve checks; `facts` is the row of `queries.panels.facts`."""
+    return [
+        _preemption(engine),
+        _recomputed(engine),
+        _short(facts),
+        _progress(engine),
+        _by_rule(engine, "admission-deadlock", "Stuck scheduler"),
+        _slots(engine),
+        _by_rule(engine, "kv-preemption-thrash", "Thrash"),
+        _left_over(engine),
+        _priority(engine),
+        _recorder(engine),
+        _unused(engine),
+        _token_budget(engine),
+    ]
+
+
+def _finding(engine: EngineDiagnosis, *rules: str) -> Finding | None:
+    return next((found for found in engine.findings if found.rule in rules), None)
+
+
+def _found(name: str, finding: Finding | None, number: str) -> Check:
+    if finding is None or finding.severity is Severity.info:
+        return Check(name, "healthy", number)
+    return Check(name, "found", number, finding.severity)
+
+
+def _preemption(engine: EngineDiagnosis) -> Check:
+    account, steps = engine.accounting, engine.steps
+    name = "KV preemption"
+    if account.counter is None and not account.num_rows and steps.num_preempting_steps is None:
+        return Check(name, "quiet", "steps.num_preempted not recorded")
+    number = (
+        f"{account.num_rows:,} in {count(steps.num_preempting_steps)} of {steps.num_steps:,} steps"
+    )
+    finding = _finding(engine, "kv-preemption-pressure", "kv-preemption-thrash")
+    return _found(name, finding, number)
+
+
+def _recomputed(engine: EngineDiagnosis) -> Check:
+    work = engine.accounting.work
+    name = "Recomputed tokens"
+    if work.num_recomputed is None:
+        return Check(name, "quiet", "steps.num_recomputed_tokens not recorded")
+    number = f"{percent(work.recomputed_ratio)} of {count(work.num_scheduled)} scheduled"
+    finding = _finding(engine, "kv-preemption-pressure", "kv-preemption-thrash")
+    return _found(name, finding if work.num_recomputed else None, number)
+
+
+def _short(facts: dict[str, Any]) -> Check:
+    name = "Queue head short of blocks"
+    num_steps, short = facts.get("num_steps"), facts.get("num_short")
+    if not num_steps:
+        return Check(name, "quiet", "no steps")
+    if facts.get("pool") is None:
+        return Check(name, "quiet", "engines.num_usable_blocks not recorded")
+    number = f"{int(short or 0):,} of {int(num_steps):,} steps"
+    if (short or 0) >= num_steps / 2:
+        return Check(name, "found", number, Severity.high)
+    return Check(name, "healthy", number)
+
+
+def _progress(engine: EngineDiagnosis) -> Check:
+    name = "Engine is progressing"
+    finding = _finding(engine, "undetermined")
+    if engine.quality.died_step is not None:
+        return Check(name, "found", f"died in step {engine.quality.died_step:,}", Severity.high)
+    if engine.steps.step_max_ns is None:
+        return Check(name, "quiet", "steps.updated_ts not recorded")
+    return _found(name, finding, f"longest step {duration(engine.steps.step_max_ns)}")
+
+
+def _by_rule(engine: EngineDiagnosis, rule: str, name: str) -> Check:
+    finding = _finding(engine, rule)
+    if finding is not None:
+        return _found(name, finding, finding.symptom)
+    for healthy in engine.healthy:
+        if healthy.rule == rule:
+            return Check(name, "healthy", healthy.number)
+    for silenced in engine.suppressed:
+        if silenced.rule == rule:
+            return Check(name, "healthy", f"explained by {silenced.by}")
+    missing = [said for said in engine.not_measured if said.rule == rule]
+    return Check(name, "quiet", missing[0].why if missing else "not judged")
+
+
+def _slots(engine: EngineDiagnosis) -> Check:
+    name = "Sequence slots"
+    running, slots = engine.steps.max_running, engine.settings.slots
+    if running is None or slots is None:
+        return Check(name, "quiet", "engines.max_num_seqs not recorded")
+    finding = _finding(engine, "seq-slot-limit")
+    return _found(name, finding, f"at most {running:,} of {slots:,} used")
+
+
+def _left_over(engine: EngineDiagnosis) -> Check:
+    name = "Blocks left over"
+    free, pool = engine.steps.last_free_blocks, engine.settings.num_usable_blocks
+    if free is None or pool is None:
+        return Check(name, "quiet", "free blocks not recorded")
+    if engine.steps.last_running or engine.steps.last_waiting:
+        return Check(name, "healthy", f"{free:,} of {pool:,} free, still at work")
+    number = f"{free:,} of {pool:,} free when drained"
+    if free < pool:
+        return Check(name, "found", number, Severity.medium)
+    return Check(name, "healthy", number)
+
+
+def _priority(engine: EngineDiagnosis) -> Check:
+    account = engine.accounting
+    count_of = account.num_priority + account.num_cache_reset
+    number = f"{count_of:,} of {plural(account.num_rows, 'preemption')}"
+    if count_of:
+        return Check("Priority and cache resets", "found", number, Severity.info)
+    return Check("Priority and cache resets", "healthy", number)
+
+
+def _recorder(engine: EngineDiagnosis) -> Check:
+    steps, quality = engine.steps, engine.quality
+    total = steps.num_steps + steps.num_steps_missing
+    number = f"{steps.num_steps:,} of {total:,} steps, {quality.num_records_dropped:,} dropped"
+    lost = steps.num_steps_missing or quality.num_records_dropped
+    if lost:
+        return Check("Recorder", "found", number, Severity.medium)
+    if engine.accounting.unattributed:
+        number = f"{engine.accounting.unattributed:,} preemptions unattributed"
+        return Check("Recorder", "found", number, Severity.medium)
+    return Check("Recorder", "healthy", number)
+
+
+def _unused(engine: EngineDiagnosis) -> Check:
+    settings = engine.settings
+    used = [
+        name
+        for name, value in (
+            ("KV connector", settings.kv_connector),
+            ("LoRA", settings.max_loras),
+            ("drafts", settings.num_speculative_tokens),
+        )
+        if value is not None
+    ]
+    number = f"{', '.join(used)}: no rule yet" if used else "not in use"
+    return Check("KV connector, LoRA, drafts", "quiet", number)
+
+
+def _token_budget(engine: EngineDiagnosis) -> Check:
+    name = "Token budget, grammar"
+    if not engine.steps.token_budget_recorded:
+        return Check(name, "quiet", "not recorded by this source")
+    return Check(name, "quiet", "recorded; no rule judges it yet")
+
+
+def shape_of(check: Check) -> str:
+    """Returns the sign of a check's outcome; severities have theirs in `colours`."""
+    return {"found": "▲", "healthy": "✓", "quiet": NOT_MEASURED}[check.outcome]

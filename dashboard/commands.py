@@ -1,0 +1,89 @@
+"""`stepscope dashboard`: the log as pages in a browser on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+if TYPE_CHECKING:
+    from diagnose.finding import Finding
+
+DEFAULT_PORT = 8501
+DEFAULT_HOST = "127.0.0.1"
+
+
+def add_commands(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    parents: list[argparse.ArgumentParser],
+) -> None:
+    """Registers `dashboard`."""
+    parser = commands.add_parser(
+        "dashboard", parents=parents, help="show a log in a browser, live or closed"
+    )
+    parser.add_argument("--port", type=_port, default=DEFAULT_PORT, help="default: 8501")
+    parser.add_argument(
+        "--host", default=DEFAULT_HOST, help="address to bind (default: 127.0.0.1, this machine)"
+    )
+    parser.add_argument("--engine", metavar="HEX", help="engine start to show: its 16 hex digits")
+    parser.add_argument("--finding", metavar="ID", help="print the address that explains a finding")
+    parser.set_defaults(run=run_dashboard)
+
+
+def run_dashboard(args: argparse.Namespace) -> int:
+    """Serves the dashboard until SIGTERM or Ctrl-C; prints its address first."""
+    from streamlit.web import bootstrap
+
+    from dashboard.source import ROOT_VARIABLE
+    from dashboard.theme import options
+
+    address = _address(args)
+    script = Path(__file__).with_name("app.py")
+    os.environ[ROOT_VARIABLE] = str(args.log.absolute())
+    chosen = options(args.host, args.port)
+    bootstrap.load_config_options(chosen)
+    print(f"dashboard  {address}\nlog        {args.log}\nCtrl-C ends it", flush=True)
+    bootstrap.run(str(script), False, [], chosen)
+    return 0
+
+
+def _address(args: argparse.Namespace) -> str:
+    base = f"http://{args.host}:{args.port}"
+    if args.finding is not None:
+        return base + _path_of(_find(args.log, args.finding))
+    if args.engine is not None:
+        from dashboard.address import parse_engine
+
+        if parse_engine(args.engine) is None:
+            raise ValueError(f"--engine is {args.engine!r}: give its 16 hex digits")
+        return f"{base}/overview?{urlencode({'engine': args.engine})}"
+    return f"{base}/overview"
+
+
+def _find(log: Path, finding_id: str) -> Finding:
+    from diagnose.diagnosis import diagnose
+    from telemetry.store import open_log
+
+    with open_log(log) as opened:
+        findings = diagnose(opened).findings
+    for finding in findings:
+        if finding.id == finding_id:
+            return finding
+    known = ", ".join(finding.id for finding in findings) or "none"
+    raise ValueError(f"{log} has no finding {finding_id!r}: there are {known}")
+
+
+def _path_of(finding: Finding) -> str:
+    from diagnose.words import engine_hex
+
+    page = "preemptions" if finding.rule.startswith("kv-preemption") else "overview"
+    return f"/{page}?{urlencode({'engine': engine_hex(finding.engine)})}"
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 1 <= port <= 65535:
+        raise argparse.ArgumentTypeError(f"port is {port}: give one from 1 to 65535")
+    return port

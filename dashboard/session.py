@@ -1,0 +1,247 @@
+"""What a page shows: the log, the engine, the window; and the address that says so.
+
+A page asks `open_page()` on every run. Closed logs answer from a cache keyed by log, window and
+query; a live one is asked each time. The address is read first and written back, so that it
+survives a change of page.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from dashboard import address, source
+from dashboard.colours import Theme
+from dashboard.queries import header as queries
+from diagnose.changes import Explanation
+from diagnose.diagnosis import Diagnosis, EngineDiagnosis, diagnose, read_context
+from diagnose.reading import Scope
+from diagnose.window import LIVE_WINDOW_NS, Window
+from diagnose.words import engine_hex
+from telemetry.store import Log, open_log
+
+KEPT = ("log", "engine", "from", "to")
+"""Parts of the address that survive a change of page."""
+DEFAULT_WIDTH = 1384
+"""Pixels between the margins of a page at 1440 px."""
+MAX_CACHED = 400
+
+
+@dataclass(frozen=True)
+class EngineStart:
+    """An engine start as the picker knows it. Times are ns since the epoch."""
+
+    engine: int
+    model: str | None
+    dp_rank: int | None
+    first_ts: int
+    newest_ts: int
+    end_kind: str | None
+    end_ts: int | None
+    end_step: int | None
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it ended without saying goodbye."""
+        return self.end_kind in ("engine_died", "engine_failed")
+
+
+@dataclass(frozen=True)
+class Page:
+    """What one run of a page shows."""
+
+    log: Log
+    path: Path
+    name: str | None
+    is_live: bool
+    is_pinned: bool
+    """The window comes from the address: a live page is paused."""
+    engines: tuple[EngineStart, ...]
+    engine: EngineStart
+    scope: Scope
+    theme: Theme
+    width: int
+
+    def ask(self, sql: str, params: dict[str, Any] | None = None) -> pd.DataFrame:
+        """Returns the rows of one statement."""
+        if self.is_live:
+            return _frame(self.log, sql, params)
+        given = json.dumps(params, sort_keys=True)
+        return _cached_frame(str(self.path), source.stamp_of(self.path), sql, given, self.log)
+
+    def row(self, sql: str) -> dict[str, Any]:
+        """Returns the one row of an aggregate; what is NULL is None."""
+        record = self.ask(sql).iloc[0].to_dict()
+        return {name: None if pd.isna(value) else value for name, value in record.items()}
+
+    def diagnosis(self) -> EngineDiagnosis | None:
+        """Returns what the rules say of this engine in this window; None without a row."""
+        scope = self.scope
+        key = (scope.engine, scope.start_ts, scope.end_ts)
+        if self.is_live:
+            found = _diagnose(self.log, *key)
+        else:
+            found = _cached_diagnosis(str(self.path), source.stamp_of(self.path), *key, self.log)
+        return found.engines[0] if found.engines else None
+
+    def explanation(self) -> Explanation | None:
+        """Returns every candidate for the worst storm's cause; None without a storm."""
+        scope = self.scope
+        key = (scope.engine, scope.start_ts, scope.end_ts)
+        if self.is_live:
+            return _explain(self.log, *key)
+        stamp = source.stamp_of(self.path)
+        return _cached_explanation(str(self.path), stamp, *key, self.log)
+
+    def refreshed(self) -> Page:
+        """Returns the same page with what has been written since; closed pages do not change."""
+        if not self.is_live or self.is_pinned:
+            return self
+        engines = _engines(self.log)
+        same = [start for start in engines if start.engine == self.engine.engine]
+        if not same:
+            return self
+        return replace(
+            self, engines=engines, engine=same[0], scope=_whole_window(same[0], live=True)
+        )
+
+
+# -------------------------------------------------------------------------------------- opening
+
+
+def open_page() -> Page | None:
+    """Returns what this run shows; None where nothing is recorded yet.
+
+    Raises:
+        StepscopeError: the log cannot be read; the message says why.
+    """
+    _restore_address()
+    root = source.root_log()
+    name = st.query_params.get("log")
+    path = source.resolve(root, name)
+    if not source.is_log(path):
+        return None
+    log = _open(str(path))
+    is_live = log.is_live
+    engines = _engines(log)
+    if not engines:
+        return None
+    engine = _chosen(engines)
+    wanted = address.parse_window(st.query_params)
+    whole = _whole_window(engine, live=is_live)
+    scope = whole if wanted is None else Scope(engine.engine, *wanted)
+    return Page(
+        log=log,
+        path=path,
+        name=name,
+        is_live=is_live,
+        is_pinned=wanted is not None,
+        engines=engines,
+        engine=engine,
+        scope=scope,
+        theme=theme(),
+        width=int(st.session_state.get("page_width", DEFAULT_WIDTH)),
+    )
+
+
+def choose(**parts: str | None) -> None:
+    """Puts parts of the address in place; None takes one out."""
+    for name, value in parts.items():
+        key = name.rstrip("_")
+        if value is None:
+            st.session_state.pop(f"address_{key}", None)
+            st.query_params.pop(key, None)
+        else:
+            st.session_state[f"address_{key}"] = value
+            st.query_params[key] = value
+
+
+def _restore_address() -> None:
+    """Navigation drops the address' parameters; the session puts them back."""
+    for key in KEPT:
+        stored = f"address_{key}"
+        if key in st.query_params:
+            st.session_state[stored] = st.query_params[key]
+        elif stored in st.session_state:
+            st.query_params[key] = st.session_state[stored]
+
+
+def _chosen(engines: tuple[EngineStart, ...]) -> EngineStart:
+    wanted = address.parse_engine(st.query_params.get("engine"))
+    return next((start for start in engines if start.engine == wanted), engines[0])
+
+
+def _whole_window(engine: EngineStart, *, live: bool) -> Scope:
+    start = engine.first_ts
+    if live:
+        start = max(start, engine.newest_ts - LIVE_WINDOW_NS)
+    return Scope(engine.engine, start, max(engine.newest_ts, start + 1))
+
+
+def theme() -> Theme:
+    """Returns the theme that the visitor chose, or their system prefers."""
+    kind = st.context.theme.type
+    return kind if kind in ("dark", "light") else "dark"
+
+
+# ----------------------------------------------------------------------------- asking and caching
+
+
+@st.cache_resource(show_spinner=False, max_entries=8, on_release=lambda log: log.close())
+def _open(path: str) -> Log:
+    return open_log(Path(path))
+
+
+def _engines(log: Log) -> tuple[EngineStart, ...]:
+    columns = EngineStart.__dataclass_fields__
+    rows = log.query(queries.ENGINES).to_pylist()
+    return tuple(EngineStart(**{name: row[name] for name in columns}) for row in rows)
+
+
+def _frame(log: Log, sql: str, params: dict[str, Any] | None) -> pd.DataFrame:
+    return log.query(sql, params).to_pandas()
+
+
+@st.cache_data(show_spinner=False, max_entries=MAX_CACHED)
+def _cached_frame(path: str, stamp: source.Stamp, sql: str, given: str, _log: Log) -> pd.DataFrame:
+    return _frame(_log, sql, json.loads(given))
+
+
+def _diagnose(log: Log, engine: int, start_ts: int, end_ts: int) -> Diagnosis:
+    return diagnose(log, Window(start_ts=start_ts, end_ts=end_ts), engines=[engine])
+
+
+@st.cache_data(show_spinner=False, max_entries=40)
+def _cached_diagnosis(
+    path: str, stamp: source.Stamp, engine: int, start_ts: int, end_ts: int, _log: Log
+) -> Diagnosis:
+    return _diagnose(_log, engine, start_ts, end_ts)
+
+
+def _explain(log: Log, engine: int, start_ts: int, end_ts: int) -> Explanation | None:
+    storm = read_context(log, Window(start_ts=start_ts, end_ts=end_ts), engine).storm
+    return None if storm is None else storm.explanation
+
+
+@st.cache_data(show_spinner=False, max_entries=40)
+def _cached_explanation(
+    path: str, stamp: source.Stamp, engine: int, start_ts: int, end_ts: int, _log: Log
+) -> Explanation | None:
+    return _explain(_log, engine, start_ts, end_ts)
+
+
+def behind_seconds(page: Page) -> float:
+    """Returns how old the newest row of a live engine is, in seconds."""
+    return max(0.0, time.time() - page.engine.newest_ts / 1e9)
+
+
+def engine_label(start: EngineStart) -> str:
+    """Returns `tiny-llama · 0`, or the engine's number where it has no model; untrusted text."""
+    rank = "" if start.dp_rank is None else f" · {start.dp_rank}"
+    return f"{start.model or engine_hex(start.engine)}{rank}"

@@ -1,0 +1,82 @@
+"""The few rules of style that Streamlit's theme has no option for: edges, the header, the strip."""
+
+from __future__ import annotations
+
+from dashboard import colours
+from dashboard.colours import Theme
+from diagnose.finding import Severity
+
+
+def sheet(theme: Theme) -> str:
+    """Returns the style sheet of every page. Nothing from a log is in it."""
+    edges = "".join(
+        f'[class*="st-key-card-"][class*="-{severity.name}"],'
+        f'[class*="st-key-verdict-"][class*="-{severity.name}"]'
+        f"{{border-left:4px solid {colour.of(theme)} !important;}}"
+        for severity, (_, colour) in colours.SEVERITIES.items()
+    )
+    healthy, muted = colours.HEALTHY[1].of(theme), colours.MUTED.of(theme)
+    text, border, panel = (c.of(theme) for c in (colours.TEXT, colours.BORDER, colours.PANEL))
+    return f"""<style>
+{edges}
+[class*="st-key-card-"][class*="-quiet"] {{border-left:4px solid {muted} !important;}}
+[class*="st-key-verdict-"][class*="-healthy"] {{border-left:4px solid {healthy} !important;}}
+[class*="st-key-verdict-"] {{background:{panel}; border-radius:6px;}}
+[data-testid="stMainBlockContainer"] {{padding:4.4rem 1.75rem 2rem 1.75rem; max-width:none;}}
+[data-testid="stMainBlockContainer"] > [data-testid="stVerticalBlock"] {{gap:0.6rem;}}
+[data-testid="stAppDeployButton"] {{display:none;}}
+[data-stale="true"] {{opacity:1 !important; transition:none !important;}}
+[data-testid="stHeader"] {{border-bottom:1px solid {border};}}
+.st-key-measure, [data-testid="stElementContainer"]:has(> [data-testid="stHtml"] > style)
+  {{display:none;}}
+[data-testid="stMarkdownContainer"] {{margin-bottom:0 !important;}}
+[data-testid="stMarkdownContainer"] p {{margin-bottom:0;}}
+[data-testid="stCaptionContainer"] {{margin-bottom:0 !important;}}
+[data-testid="stMarkdownContainer"] h3 {{font-size:1.42rem; padding:0.1rem 0 0.2rem 0;}}
+[data-testid="stMarkdownContainer"] h4 {{font-size:1.3rem; padding:0;}}
+.st-key-header {{position:fixed; top:0.75rem; right:3.6rem; z-index:999991; width:auto !important;
+  flex-wrap:nowrap;}}
+.st-key-header > *, .st-key-header [data-testid="stPopover"],
+.st-key-header [data-testid="stButton"] {{width:max-content !important; flex:0 0 auto;}}
+.st-key-header p {{font-size:0.82rem; white-space:nowrap; margin:0;}}
+.st-key-header button {{min-height:1.9rem; padding:0.1rem 0.65rem; width:max-content;}}
+[class*="st-key-card-"], [class*="st-key-card-"] [data-testid="stVerticalBlock"]
+  {{gap:0.45rem;}}
+[class*="st-key-verdict-"], [class*="st-key-verdict-"] [data-testid="stVerticalBlock"]
+  {{gap:0.4rem;}}
+[class*="st-key-sql-"] button {{min-height:1.2rem; padding:0;}}
+[class*="st-key-sql-"] button p {{color:{colours.LINK.of(theme)}; font-size:0.8rem;}}
+@media (max-width: 1180px) {{
+  .st-key-header {{position:static; width:100%; flex-wrap:wrap;}}
+  [data-testid="stHorizontalBlock"] {{flex-wrap:wrap;}}
+  [data-testid="stHorizontalBlock"] > [data-testid="stColumn"] {{min-width:min(100%, 34rem);}}
+  .st-key-figures [data-testid="stColumn"] {{min-width:9rem !important;}}
+}}
+.checks {{display:grid; grid-template-columns:repeat(6, 1fr); border:1px solid {border};
+  border-radius:10px; overflow:hidden; margin-bottom:0.4rem;}}
+.checks div {{padding:0.42rem 0.8rem; border-right:1px solid {border};
+  border-bottom:1px solid {border}; margin:0 -1px -1px 0; line-height:1.32; font-size:0.8rem;
+  color:{muted};}}
+.checks b {{color:{text}; font-weight:600; font-size:0.84rem;}}
+@media (max-width: 1180px) {{ .checks {{grid-template-columns:repeat(3, 1fr);}} }}
+[data-testid="stTable"] td, [data-testid="stTable"] th {{
+  font-size:0.84rem; padding:0.34rem 0.5rem; border-left:0; border-right:0;}}
+[data-testid="stTable"] td, [data-testid="stTable"] td * {{max-width:none !important;}}
+[data-testid="stTable"] p {{font-size:0.84rem;}}
+.st-key-changes td:last-child, .st-key-changes th:last-child,
+.st-key-story td:nth-child(4), .st-key-story th:nth-child(4),
+.st-key-story td:last-child, .st-key-story th:last-child {{text-align:right !important;}}
+.st-key-story td:first-child {{font-family:monospace; color:{muted}; white-space:nowrap;}}
+</style>"""
+
+
+SEVERITY_WORDS = {severity: severity.name.upper() for severity in Severity}
+"""The word that always stands beside shape and colour."""
+
+MARKDOWN_COLOURS = {
+    Severity.critical: "red",
+    Severity.high: "orange",
+    Severity.medium: "yellow",
+    Severity.info: "blue",
+}
+"""Streamlit's names of the severities' colours; the theme sets what they are."""

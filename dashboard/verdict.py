@@ -1,0 +1,155 @@
+"""The verdict: one sentence, what it cost, what users felt, and the twelve checks under it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard import checks, colours, header
+from dashboard.checks import Check
+from dashboard.colours import Theme
+from dashboard.queries import panels
+from dashboard.session import Page
+from dashboard.style import MARKDOWN_COLOURS, SEVERITY_WORDS
+from dashboard.untrusted import in_html, in_markdown
+from diagnose.diagnosis import EngineDiagnosis
+from diagnose.finding import NO_FAULT, Action, Finding
+from diagnose.finding_text import write_finding
+from diagnose.lines import Report
+from diagnose.words import duration, time_of_day
+
+SENTENCE = 300
+"""Characters of a sentence that are shown."""
+
+
+def band(page: Page, engine: EngineDiagnosis) -> None:
+    """Draws the verdict of one engine, and the next findings as single lines under it."""
+    if not engine.findings:
+        _calm(engine)
+        return
+    worst = engine.findings[0]
+    with st.container(border=True, key=f"verdict-{worst.severity.name}"):
+        said, actions = st.columns([5, 1.15], vertical_alignment="center", gap="large")
+        with said:
+            _say(engine, worst)
+        with actions:
+            _buttons(page, engine, worst)
+    for finding in engine.findings[1:3]:
+        st.markdown(f"{_badge(finding)} {in_markdown(finding.sentence, SENTENCE)}")
+
+
+def _say(engine: EngineDiagnosis, finding: Finding) -> None:
+    confidence = f"confidence {finding.confidence.level}: {finding.confidence.why}"
+    meta = f"{finding.rule}  ·  {_when(finding, engine)}  ·  {confidence}"
+    st.markdown(f"{_badge(finding)}  :gray[:small[{in_markdown(meta, SENTENCE)}]]")
+    st.markdown(f"### {in_markdown(engine.verdict.sentence, SENTENCE)}")
+    cost = _sentences(finding.impact.cost)
+    if cost:
+        st.markdown(cost)
+    users = _sentences(finding.impact.users)
+    if users:
+        st.markdown(f":gray[What users felt: {users}]")
+
+
+def _sentences(lines: tuple[str, ...]) -> str:
+    told = [in_markdown(line[:1].upper() + line[1:], SENTENCE) for line in lines]
+    return " ".join(f"{line}." for line in told)
+
+
+def _badge(finding: Finding) -> str:
+    shape, _ = colours.SEVERITIES[finding.severity]
+    word = SEVERITY_WORDS[finding.severity]
+    return f":{MARKDOWN_COLOURS[finding.severity]}[**{shape} {word}**]"
+
+
+def _when(finding: Finding, engine: EngineDiagnosis) -> str:
+    opened, cleared = finding.span.opened_ts, finding.span.cleared_ts
+    if cleared is None:
+        lasted = duration(max(engine.scope.end_ts - opened, 0))
+        return f"open since {time_of_day(opened)}, {lasted}"
+    return f"cleared {time_of_day(cleared)} after {duration(cleared - opened)}"
+
+
+def _buttons(page: Page, engine: EngineDiagnosis, finding: Finding) -> None:
+    number = engine.accounting.num_rows
+    if number:
+        label = f"Why: {number:,} preemptions explained"
+        if st.button(label, type="primary", width="stretch", key="why"):
+            st.switch_page(st.session_state["pages"]["preemptions"])
+    if finding.actions and st.button("What would fix it", width="stretch", key="fix"):
+        _show_actions(finding)
+    if st.button("Report", width="stretch", key="report"):
+        _show_report(engine, finding)
+
+
+@st.dialog("What would fix it", width="large")
+def _show_actions(finding: Finding) -> None:
+    st.markdown(f"**{in_markdown(finding.cause.sentence, SENTENCE)}**")
+    for action in finding.actions:
+        st.markdown(_action(action))
+    st.caption("No effect is predicted here: that takes a replay of the record.")
+
+
+def _action(action: Action) -> str:
+    lines = []
+    if action.flag is not None:
+        change = f"{action.flag} {action.old} → {action.new}"
+        lines.append(f"**{in_markdown(change, 120)}** ({action.applies})")
+    lines += [
+        in_markdown(action.what, SENTENCE),
+        f":gray[price: {in_markdown(action.trade_off, SENTENCE)}]",
+        f":gray[verify: {in_markdown(action.verify, SENTENCE)}]",
+        f":gray[revert: {in_markdown(action.revert, SENTENCE)}]",
+    ]
+    return "  \n".join(lines)
+
+
+@st.dialog("Report", width="large")
+def _show_report(engine: EngineDiagnosis, finding: Finding) -> None:
+    report = Report()
+    write_finding(report, finding, engine.accounting)
+    st.code(report.text(), language=None)
+
+
+def _calm(engine: EngineDiagnosis) -> None:
+    is_healthy = engine.verdict.rule == NO_FAULT
+    with st.container(border=True, key=f"verdict-{'healthy' if is_healthy else 'quiet'}"):
+        badge = ":green[**✓ HEALTHY**]" if is_healthy else ":gray[**– NOT MEASURED**]"
+        st.markdown(f"{badge}  :gray[:small[{in_markdown(engine.verdict.rule)}]]")
+        st.markdown(f"### {in_markdown(engine.verdict.sentence, SENTENCE)}")
+        steps, account = engine.steps, engine.accounting
+        free = "–" if steps.min_free_blocks is None else f"{steps.min_free_blocks:,}"
+        pool = engine.settings.num_usable_blocks
+        of = "" if pool is None else f" of {pool:,}"
+        st.markdown(
+            f":gray[{steps.num_steps:,} steps, {account.num_requests:,} requests, "
+            f"{account.num_rows:,} preemptions; never under {free}{of} blocks free.]"
+        )
+
+
+# -------------------------------------------------------------------------------------- the strip
+
+
+def strip(page: Page, engine: EngineDiagnosis) -> None:
+    """Draws the twelve checks."""
+    facts = page.row(panels.facts(page.scope))
+    cells = "".join(_cell(check, page.theme) for check in checks.all_checks(engine, facts))
+    st.html(f'<div class="checks">{cells}</div>')
+
+
+def _cell(check: Check, theme: Theme) -> str:
+    colour = _colour(check, theme)
+    shape = checks.shape_of(check)
+    return (
+        f'<div><span style="color:{colour}">{shape}</span> <b>{in_html(check.name)}</b>'
+        f"<br>{in_html(check.number)}</div>"
+    )
+
+
+def _colour(check: Check, theme: Theme) -> str:
+    if check.severity is not None:
+        return colours.SEVERITIES[check.severity][1].of(theme)
+    sign = colours.HEALTHY if check.outcome == "healthy" else colours.NOT_MEASURED
+    return sign[1].of(theme)
+
+
+__all__ = ["band", "header", "strip"]

@@ -1,0 +1,111 @@
+"""Overview: is the scheduler the problem, and since when? The verdict first, then seven panels."""
+
+from __future__ import annotations
+
+import time
+
+import streamlit as st
+
+from dashboard import header, states, verdict
+from dashboard.charts.load import BRUSH
+from dashboard.session import Page
+from dashboard.timeline_data import Timeline, build
+from diagnose.diagnosis import EngineDiagnosis
+from telemetry.errors import StepscopeError
+
+CHARTS_SECONDS = 2
+VERDICT_SECONDS = 5
+LAST_DIAGNOSIS = "last_diagnosis"
+MIN_BRUSH_MS = 1.0
+"""A shorter brush is a slip of the hand."""
+
+
+def draw(page: Page) -> None:
+    """Draws the page; on a live log the verdict and the charts keep themselves up to date."""
+    states.interrupted(page)
+    st.fragment(_verdict, run_every=VERDICT_SECONDS if page.is_live else None)(page)
+    is_moving = page.is_live and not page.is_pinned
+    st.fragment(_charts, run_every=CHARTS_SECONDS if is_moving else None)(page)
+
+
+def _verdict(page: Page) -> None:
+    """The verdict keeps running while a brushed window pauses the charts."""
+    try:
+        page = page.refreshed()
+        engine = page.diagnosis()
+        st.session_state[LAST_DIAGNOSIS] = engine
+        st.session_state.pop("lost_since", None)
+        if engine is None or _is_blank(engine):
+            states.idle(page)
+            return
+        _say(page, engine)
+    except StepscopeError as error:
+        _lost(page, error, VERDICT_SECONDS)
+
+
+def _is_blank(engine: EngineDiagnosis) -> bool:
+    """Whether nothing happened yet: there are no empty axes for that."""
+    return not engine.steps.num_rows and not engine.accounting.num_requests
+
+
+def _say(page: Page, engine: EngineDiagnosis) -> None:
+    states.partial(engine.steps)
+    verdict.band(page, engine)
+    verdict.strip(page, engine)
+
+
+def _charts(page: Page) -> None:
+    kept: tuple[Page, Timeline] | None = st.session_state.get("last_timeline")
+    if kept is not None and kept[0].scope.engine != page.scope.engine:
+        kept = None
+    try:
+        page = page.refreshed()
+        engine = _recent_diagnosis(page)
+        blank = engine is None or _is_blank(engine)
+        shown = None if engine is None or blank else build(page, engine)
+    except StepscopeError:
+        if kept is None:
+            return
+        page, shown = kept
+    if shown is None:
+        return
+    st.session_state["last_timeline"] = (page, shown)
+    _draw_timeline(page, shown)
+
+
+def _recent_diagnosis(page: Page) -> EngineDiagnosis | None:
+    """Returns what the verdict was drawn from, at most 5 s ago; the panels count for themselves."""
+    recent: EngineDiagnosis | None = st.session_state.get(LAST_DIAGNOSIS)
+    if page.is_live and recent is not None and recent.scope.engine == page.scope.engine:
+        return recent
+    return page.diagnosis()
+
+
+def _draw_timeline(page: Page, shown: Timeline) -> None:
+    told = st.altair_chart(
+        shown.chart,
+        width="content",
+        theme=None,
+        key=f"timeline-{page.scope.engine}-{page.theme}",
+        on_select="rerun",
+        selection_mode=BRUSH,
+    )
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        header.links(page, shown.statements, "timeline")
+    _follow_brush(page, told)
+
+
+def _follow_brush(page: Page, told: object) -> None:
+    chosen = getattr(told, "selection", {}).get(BRUSH, {}).get("x")
+    if not chosen or chosen[1] - chosen[0] < MIN_BRUSH_MS:
+        return
+    if st.session_state.get("last_brush") == chosen:
+        return
+    st.session_state["last_brush"] = chosen
+    start = page.scope.start_ts
+    header.choose_window(start + int(chosen[0] * 1e6), start + int(chosen[1] * 1e6))
+
+
+def _lost(page: Page, error: StepscopeError, every: int) -> None:
+    since = st.session_state.setdefault("lost_since", time.time())
+    states.disconnected(page, error, since, every)

@@ -1,0 +1,280 @@
+"""Preemptions: why are requests thrown out, whose fault is it, what did it cost, who paid?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from dashboard import colours, header, states
+from dashboard import preemption_words as words
+from dashboard.charts.evictions import GRID_CELLS, MAX_MARKS, cost_bar, eviction_map
+from dashboard.charts.lag import counter_lag
+from dashboard.colours import Theme
+from dashboard.queries import preemptions as queries
+from dashboard.session import Page
+from dashboard.untrusted import in_markdown
+from diagnose.accounting import Accounting
+from diagnose.diagnosis import EngineDiagnosis
+from diagnose.words import plural
+from telemetry.errors import StepscopeError
+
+EVERY_SECONDS = 5
+LEFT, RIGHT = 0.45, 0.55
+"""Shares of the page's width of the two columns."""
+INSIDE = 62
+"""Pixels of a column that are not its card's content."""
+
+
+def draw(page: Page) -> None:
+    """Draws the page; on a live log it keeps itself up to date."""
+    states.interrupted(page)
+    is_moving = page.is_live and not page.is_pinned
+    st.fragment(_explain, run_every=EVERY_SECONDS if is_moving else None)(page)
+
+
+def _explain(page: Page) -> None:
+    try:
+        page = page.refreshed()
+        engine = page.diagnosis()
+        if engine is None:
+            states.empty()
+            return
+        states.partial(engine.steps)
+        _page(page, engine)
+    except StepscopeError as error:
+        states.unreadable(error)
+
+
+def _page(page: Page, engine: EngineDiagnosis) -> None:
+    account = engine.accounting
+    st.markdown(f"### {in_markdown(words.headline(account), 200)}")
+    evidence = page.ask(queries.evidence(page.scope))
+    steps = int(page.row(queries.steps_that_preempted(page.scope))["num_steps"] or 0)
+    tail = f" &nbsp;·&nbsp; {plural(steps, 'step')}, and in each of them nothing was admitted"
+    st.markdown(words.account_line(account) + (tail if account.num_from_kv else ""))
+    if not account.num_rows:
+        return
+    left, right = st.columns([LEFT, RIGHT], gap="small")
+    with left:
+        _who_evicted_whom(page, account)
+    with right:
+        _cost(page, engine)
+        _hardest(page, account.num_affected)
+    left, right = st.columns([LEFT, RIGHT], gap="small")
+    with left:
+        _changes(page, account.num_rows)
+    with right:
+        _evidence(page, evidence)
+        _lag(page, engine)
+
+
+def _who_evicted_whom(page: Page, account: Accounting) -> None:
+    statement = queries.marks(page.scope, MAX_MARKS + 1)
+    marks = page.ask(statement)
+    if len(marks) > MAX_MARKS:
+        statement = queries.grid(page.scope, GRID_CELLS)
+        marks = page.ask(statement)
+    with st.container(border=True, key="card-whom"):
+        _title(page, "Who evicted whom", {"Who evicted whom": statement}, "whom")
+        if marks.empty:
+            states.not_measured(
+                "whom",
+                "who evicted whom",
+                "This log has a count of preemptions, not their victims.",
+                "Install the recorder in the engine to see them.",
+            )
+            return
+        st.caption(_map_caption(marks))
+        told = st.altair_chart(
+            eviction_map(
+                marks,
+                width=int(page.width * LEFT) - INSIDE,
+                theme=page.theme,
+                payers=(
+                    account.num_newer_paid,
+                    account.num_itself_paid,
+                    account.num_older_paid,
+                ),
+                by_priority=bool(marks["by_priority"].iloc[0]),
+            ),
+            width="content",
+            theme=None,
+            key=f"map-{page.theme}",
+            on_select="rerun" if "n" not in marks else "ignore",
+        )
+    _follow(told)
+
+
+def _map_caption(marks: pd.DataFrame) -> str:
+    if "n" in marks:
+        return (
+            f"{int(marks['n'].sum()):,} preemptions on a grid, darker = more computed tokens lost; "
+            "axes count arrivals"
+        )
+    low, high = int(marks["lost"].min()), int(marks["lost"].max())
+    return (
+        f"one mark per preemption, larger = more computed tokens lost ({low:,} to {high:,}); "
+        "hollow = evicted itself; axes count arrivals"
+    )
+
+
+def _follow(told: Any) -> None:
+    chosen = getattr(told, "selection", {}).get("chosen") or []
+    if chosen and chosen != st.session_state.get("last_mark"):
+        st.session_state["last_mark"] = chosen
+        show_request(int(chosen[0]["request"]))
+
+
+def show_request(number: int) -> None:
+    """Goes to the story of one request."""
+    st.session_state["address_request"] = str(number)
+    st.switch_page(st.session_state["pages"]["requests"])
+
+
+def _cost(page: Page, engine: EngineDiagnosis) -> None:
+    account = engine.accounting
+    lost = account.loss.num_lost
+    with st.container(border=True, key="card-cost"):
+        statement = {"What it cost": account.sql}
+        if lost is None:
+            _title(page, "What it cost", statement, "cost")
+            st.markdown(":gray[– not measured: request_events.num_computed_tokens_lost]")
+            return
+        _title(page, f"What it cost: {lost:,} computed tokens thrown away", statement, "cost")
+        parts = words.cost_parts(account.loss)
+        tints = _cost_colours(page.theme)
+        drawn = [
+            (said, tokens, tints[index % len(tints)]) for index, (said, tokens) in enumerate(parts)
+        ]
+        said = " &nbsp; ".join(
+            f"{'**' if index == 0 else ''}{tokens:,} {text} ({100 * tokens / max(lost, 1):.0f} %)"
+            f"{'**' if index == 0 else ''}"
+            for index, (text, tokens) in enumerate(parts)
+        )
+        st.markdown(said or "0 tokens")
+        if drawn:
+            width = int(page.width * RIGHT) - INSIDE
+            chart = cost_bar(drawn, width=width, theme=page.theme)
+            st.altair_chart(chart, width="content", theme=None, key=f"cost-{page.theme}")
+        st.caption(words.cost_line(account))
+
+
+def _cost_colours(theme: Theme) -> list[str]:
+    return [
+        colour.of(theme)
+        for colour in (
+            colours.LOST,
+            colours.CACHED,
+            colours.HELD,
+            colours.UNATTRIBUTED,
+            colours.EVICTED,
+        )
+    ]
+
+
+def _hardest(page: Page, num_affected: int) -> None:
+    statement = queries.victims(page.scope)
+    victims = page.ask(statement)
+    with st.container(border=True, key="card-hardest"):
+        _title(page, "Hit hardest", {"Hit hardest": statement}, "hardest")
+        if num_affected > len(victims):
+            st.caption(f"Showing {len(victims):,} of {num_affected:,} requests, worst first.")
+        told = st.dataframe(
+            victims.assign(out=victims["out_ns"] / 1e6)[
+                ["request", "request_id", "times", "tokens_lost", "recomputed", "out", "went_to"]
+            ],
+            hide_index=True,
+            height=344,
+            row_height=31,
+            column_config={
+                "request": st.column_config.NumberColumn("request", format="%d"),
+                "request_id": st.column_config.TextColumn("its id"),
+                "times": st.column_config.NumberColumn("times", format="%d"),
+                "tokens_lost": st.column_config.NumberColumn("tokens lost", format="localized"),
+                "recomputed": st.column_config.NumberColumn("recomputed", format="localized"),
+                "out": st.column_config.NumberColumn("time out, ms", format="%.0f"),
+                "went_to": st.column_config.TextColumn("its blocks went to"),
+            },
+            on_select="rerun",
+            selection_mode="single-row",
+            key="victims",
+        )
+        st.caption("Choose a row to read that request's story.")
+    rows = told.selection.rows
+    if rows:
+        show_request(int(victims.iloc[rows[0]]["request"]))
+
+
+def _changes(page: Page, num_preemptions: int) -> None:
+    explanation = page.explanation()
+    with st.container(border=True, key="card-changes"):
+        st.markdown("**What changed, and what did not**")
+        if explanation is None:
+            st.caption("No episode for want of blocks: there is no change to look for.")
+            return
+        st.caption(
+            "preemptions charged to each change of state; the number is what confirmed or "
+            "rejected it"
+        )
+        rows = words.change_rows(explanation, num_preemptions)
+        with st.container(key="changes"):
+            st.table(
+                [
+                    {
+                        "change": _marked(row),
+                        "evidence": in_markdown(row.number, 120),
+                        "preemptions": f"**{row.num_preemptions:,}**"
+                        if row.num_preemptions
+                        else "0",
+                    }
+                    for row in rows
+                ],
+                border="horizontal",
+                hide_index=True,
+            )
+
+
+def _marked(row: words.ChangeRow) -> str:
+    name = in_markdown(row.name)
+    if row.mark == "▲":
+        return f":orange[▲] **{name}**"
+    return f":green[✓] {name}" if row.mark == "✓" else f":gray[– {name}]"
+
+
+def _evidence(page: Page, evidence: pd.DataFrame) -> None:
+    with st.container(border=True, key="card-evidence"):
+        st.markdown("**Evidence**")
+        rows = "\n".join(
+            "-- " + " | ".join(str(value) for value in row)
+            for row in evidence.itertuples(index=False)
+        )
+        st.code(f"{queries.evidence(page.scope)}\n{rows}", language="sql")
+
+
+def _lag(page: Page, engine: EngineDiagnosis) -> None:
+    statement = queries.counter(page.scope)
+    scraped = page.ask(statement)
+    if scraped.empty:
+        return
+    recorded_sql = queries.cumulative(page.scope)
+    with st.container(border=True, key="card-lag"):
+        _title(
+            page,
+            "Why the scraped counter looked calm",
+            {"Scraped": statement, "Recorded": recorded_sql},
+            "lag",
+        )
+        st.caption("cumulative preemptions; a victim may be counted only with its next output")
+        width = int(page.width * RIGHT) - INSIDE
+        chart = counter_lag(
+            page.ask(recorded_sql), scraped, scope=engine.scope, width=width, theme=page.theme
+        )
+        st.altair_chart(chart, width="content", theme=None, key=f"lag-{page.theme}")
+
+
+def _title(page: Page, title: str, statements: dict[str, str], key: str) -> None:
+    with st.container(horizontal=True, horizontal_alignment="distribute"):
+        st.markdown(f"**{title}**", width="content")
+        header.links(page, statements, key)

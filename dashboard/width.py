@@ -1,0 +1,47 @@
+"""How wide the page is: asked of the browser, since charts of many panels cannot stretch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import streamlit as st
+
+ROUND_TO = 8
+_SCRIPT = """
+export default function (component) {
+  const main = document.querySelector('[data-testid="stMainBlockContainer"]');
+  if (!main) { return; }
+  let told = null;
+  const tell = () => {
+    const style = getComputedStyle(main);
+    const inner = main.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    const width = Math.floor(inner / ROUND_TO) * ROUND_TO;
+    if (width > 0 && width !== told) { told = width; component.setStateValue('width', width); }
+  };
+  let timer = null;
+  const later = () => { clearTimeout(timer); timer = setTimeout(tell, 150); };
+  const observer = new ResizeObserver(later);
+  observer.observe(main);
+  tell();
+  return () => { observer.disconnect(); clearTimeout(timer); };
+}
+""".replace("ROUND_TO", str(ROUND_TO))
+
+
+@cache
+def _component() -> Callable[..., Any]:
+    return st.components.v2.component("stepscope.page_width", js=_SCRIPT)
+
+
+def measure() -> None:
+    """Keeps `page_width` of the session at what the browser says, in pixels."""
+    with st.container(key="measure", height="content"):
+        told = _component()(key="page_measure", default={"width": None}, on_width_change=_told)
+    if told.width:
+        st.session_state["page_width"] = int(told.width)
+
+
+def _told() -> None:
+    """A change of width runs the page again; that is all."""

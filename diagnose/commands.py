@@ -1,0 +1,130 @@
+"""`stepscope diagnose`: what is wrong, since when, why, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from diagnose.diagnosis import Diagnosis
+    from diagnose.reading import QueryLog
+    from diagnose.window import Window
+
+FINE, FOUND, USAGE, NOT_ENOUGH_DATA = 0, 1, 2, 3
+LEVELS = ("info", "medium", "high", "critical")
+
+
+def add_commands(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    parents: list[argparse.ArgumentParser],
+) -> None:
+    """Registers `diagnose`."""
+    parser = commands.add_parser(
+        "diagnose",
+        parents=parents,
+        help="say what is wrong with the scheduler, why, and what to do",
+        epilog="exit codes: 0 fine, 1 a finding at or above --fail-on, 2 usage, 3 too little data",
+    )
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        help="look back from the log's newest row: 90s, 10m, 1h "
+        "(default: all of a closed log, 15m of a live one)",
+    )
+    parser.add_argument("--engine", metavar="HEX", help="one engine only: its 16 hex digits")
+    parser.add_argument("--json", action="store_true", help="JSON instead of text")
+    parser.add_argument(
+        "--fail-on", choices=LEVELS, metavar="LEVEL", help=f"exit 1 from here: {', '.join(LEVELS)}"
+    )
+    parser.add_argument("--ascii", action="store_true", help="no signs beyond ASCII")
+    parser.add_argument("--sql", metavar="ID", help="print the SQL behind a finding")
+    parser.set_defaults(run=run_diagnose)
+
+
+def run_diagnose(args: argparse.Namespace) -> int:
+    """Diagnoses a log and prints what was found; returns the exit code."""
+    from diagnose.window import choose_window, parse_duration
+    from telemetry.store import open_log
+
+    try:
+        since_ns = None if args.since is None else parse_duration(args.since)
+        engine = None if args.engine is None else parse_engine(args.engine)
+    except ValueError as error:
+        print(f"stepscope diagnose: {error}", file=sys.stderr)
+        return USAGE
+    with open_log(args.log) as log:
+        window = choose_window(log, since_ns, is_live=log.is_live)
+        return report_on(log, args, window, engine)
+
+
+def report_on(log: QueryLog, args: argparse.Namespace, window: Window, engine: int | None) -> int:
+    """Diagnoses a window of an open log and prints it; returns the exit code."""
+    from diagnose.diagnosis import diagnose
+    from diagnose.window import engines_in
+    from diagnose.words import engine_hex
+
+    present = engines_in(log, window)
+    if engine is not None and engine not in present:
+        known = ", ".join(engine_hex(number) for number in present) or "none"
+        message = f"no engine {engine_hex(engine)} in this window: there are {known}"
+        print(f"stepscope diagnose: {message}", file=sys.stderr)
+        return USAGE
+    diagnosis = diagnose(log, window, None if engine is None else [engine])
+    if args.sql is not None:
+        return print_sql(diagnosis, args.sql)
+    print_diagnosis(diagnosis, as_json=args.json, ascii_only=args.ascii)
+    return exit_code(diagnosis, args.fail_on)
+
+
+def print_diagnosis(diagnosis: Diagnosis, *, as_json: bool, ascii_only: bool) -> None:
+    """Prints a diagnosis to standard output."""
+    if as_json:
+        from diagnose.json_output import to_json
+
+        print(to_json(diagnosis))
+        return
+    from diagnose.lines import print_report
+    from diagnose.report import write_report
+
+    print_report(write_report(diagnosis), sys.stdout, ascii_only=ascii_only)
+
+
+def print_sql(diagnosis: Diagnosis, finding_id: str) -> int:
+    """Prints the statements behind a finding; returns the exit code."""
+    for finding in diagnosis.findings:
+        if finding.id == finding_id:
+            for item in finding.evidence:
+                print(f"-- {item.name} ({item.provenance})\n{item.sql};\n")
+            return FINE
+    known = ", ".join(finding.id for finding in diagnosis.findings) or "none"
+    message = f"no finding {finding_id!r} in this window: there are {known}"
+    print(f"stepscope diagnose: {message}; widen it with --since", file=sys.stderr)
+    return USAGE
+
+
+def exit_code(diagnosis: Diagnosis, fail_on: str | None) -> int:
+    """Returns the exit code of a diagnosis."""
+    from diagnose.finding import Severity
+
+    if not diagnosis.has_enough_data:
+        return NOT_ENOUGH_DATA
+    worst = diagnosis.worst
+    if fail_on is not None and worst is not None and worst >= Severity[fail_on]:
+        return FOUND
+    return FINE
+
+
+def parse_engine(text: str) -> int:
+    """Returns an engine's number from up to 16 hex digits.
+
+    Raises:
+        ValueError: it is not such a number.
+    """
+    try:
+        number = int(text, 16)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 1 << 64:
+        raise ValueError(f"--engine is {text!r}: write its 16 hex digits, as diagnose --json does")
+    return number

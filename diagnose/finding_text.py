@@ -1,0 +1,158 @@
+"""One finding as text: the answer, its cause, what it cost, why it is believed, what to do."""
+
+from __future__ import annotations
+
+from diagnose.accounting import Accounting
+from diagnose.finding import Action, Evidence, Finding, Rejected
+from diagnose.lines import SHAPES, WIDTH, Report, Role
+from diagnose.words import NOT_MEASURED, count, duration, percent, plural, time_of_day
+
+_LABEL = 12
+"""Columns of a label inside a finding."""
+_ACTION = 44
+"""Columns of a flag with its values."""
+_PREEMPTION_RULES = ("kv-preemption-pressure", "kv-preemption-thrash", "guard-light-preemption")
+
+
+def write_finding(report: Report, finding: Finding, accounting: Accounting) -> None:
+    """Adds a finding: head, sentence, cause, cost, evidence, what was rejected, what to do."""
+    role: Role = finding.severity.name  # type: ignore[assignment]
+    head = f"{SHAPES[finding.severity]} {finding.severity.name.upper()}"
+    title = f"  {finding.rule}"
+    when = _when(finding, accounting.scope.end_ts)
+    gap = " " * max(2, 95 - len(head) - len(title) - len(when))
+    report.add((head, role), (title, "strong"), (gap + when, "muted"))
+    report.wrapped(finding.sentence, 2, "strong")
+    report.add()
+    cause = f"{finding.cause.sentence} (confidence {finding.confidence.level}: "
+    report.wrapped(f"{cause}{finding.confidence.why})", _LABEL, label="  cause")
+    if finding.rule in _PREEMPTION_RULES:
+        _account(report, accounting)
+    for number, line in enumerate(finding.impact.cost):
+        report.wrapped(line, _LABEL, "cost" if number == 0 else "plain", _first(number, "cost"))
+    for number, line in enumerate(finding.impact.users):
+        report.wrapped(line, _LABEL, label=_first(number, "users"))
+    report.add()
+    _evidence(report, finding.evidence)
+    _rejected(report, finding.rejected)
+    for missing in finding.missing:
+        report.wrapped(missing, _LABEL, label="  missing")
+    _actions(report, finding.actions)
+
+
+def _first(number: int, label: str) -> str:
+    return f"  {label}" if number == 0 else ""
+
+
+def _when(finding: Finding, end_ts: int) -> str:
+    opened, cleared = finding.span.opened_ts, finding.span.cleared_ts
+    if cleared is None:
+        return f"open since {time_of_day(opened)}, {duration(max(end_ts - opened, 0))}"
+    return f"cleared {time_of_day(cleared)} after {duration(cleared - opened)}"
+
+
+def _account(report: Report, account: Accounting) -> None:
+    total = account.num_rows if account.counter is None else account.counter
+    parts = [
+        (f"{account.num_kv_full:,} kv_full", "cause"),
+        (f"{account.num_priority:,} priority", "plain"),
+        (f"{account.num_cache_reset:,} cache_reset", "plain"),
+    ]
+    if account.num_cause_unknown:
+        parts.append((f"{account.num_cause_unknown:,} of unrecorded cause", "plain"))
+    if account.unattributed is not None:
+        parts.append((f"{account.unattributed:,} unattributed", "plain"))
+    pieces: list[tuple[str, Role]] = [
+        ("  account".ljust(_LABEL), "muted"),
+        (f"{plural(total, 'preemption')} = ", "plain"),
+    ]
+    for number, (text, role) in enumerate(parts):
+        pieces.append((" + " if number else "", "plain"))
+        pieces.append((text, role))  # type: ignore[arg-type]
+    report.add(*pieces)
+    _counter(report, account)
+    if account.loss.identity_holds is False:
+        report.add(" " * _LABEL, ("▲ the lost tokens do not add up", "high"))
+
+
+def _counter(report: Report, account: Accounting) -> None:
+    lead = " " * _LABEL
+    missing = account.unattributed
+    if missing is None:
+        report.add(lead, (f"{NOT_MEASURED} the engine's own counter is not recorded", "muted"))
+    elif missing == 0:
+        report.add(lead, ("✓ ", "healthy"), f"equals the engine's own counter, {account.counter:,}")
+    elif missing > 0:
+        text = f"{missing:,} unattributed: the engine counted {account.counter:,}, "
+        report.add(lead, ("▲ ", "high"), f"{text}{account.num_rows:,} are recorded")
+    else:
+        text = f"{-missing:,} more recorded than the engine's own counter, {account.counter:,}"
+        report.add(lead, ("▲ ", "high"), text)
+
+
+def _evidence(report: Report, evidence: tuple[Evidence, ...]) -> None:
+    if not evidence:
+        return
+    report.add(("  evidence".ljust(58) + "value".rjust(10) + "threshold".rjust(14), "muted"))
+    for item in evidence:
+        name = item.name if len(item.name) <= 54 else item.name[:53] + "…"
+        value, threshold = _number(item.value, item.unit), _threshold(item)
+        line = "    " + name.ljust(54) + value.rjust(10) + threshold.rjust(14)
+        report.add(line, (f"   {item.provenance}", "muted"))
+
+
+def _threshold(item: Evidence) -> str:
+    if item.threshold_text is not None:
+        return item.threshold_text
+    return _number(item.threshold, item.unit, short=True)
+
+
+def _number(value: float | None, unit: str, *, short: bool = False) -> str:
+    if value is None:
+        return NOT_MEASURED
+    match unit:
+        case "ratio":
+            return f"{100 * value:g} %" if short else percent(value)
+        case "ns":
+            return duration(value)
+        case "x":
+            return f"{value:.2f} x"
+        case _:
+            return f"{value:g}" if short and value < 1 else count(value)
+
+
+def _rejected(report: Report, rejected: tuple[Rejected, ...]) -> None:
+    if not rejected:
+        return
+    report.add(("  rejected", "muted"))
+    cells = [f"{item.name.ljust(16)}{item.number}" for item in rejected]
+    half = (len(cells) + 1) // 2
+    left, right = cells[:half], [*cells[half:], ""]
+    width = max(len(cell) for cell in left) + 3
+    if any(4 + width + len(cell) > WIDTH for cell in right):
+        for cell in cells:
+            report.wrapped(cell, 4)
+        return
+    for one, other in zip(left, right, strict=False):
+        report.add("    " + one.ljust(width) + other)
+
+
+def _actions(report: Report, actions: tuple[Action, ...]) -> None:
+    if not actions:
+        return
+    report.add()
+    one = len(actions) == 1
+    report.add(("  do this" if one else "  do one of these", "muted"))
+    for action in actions:
+        if action.flag is None:
+            report.wrapped(action.what, 4)
+        else:
+            flag = f"    {action.flag} {action.old} -> {action.new}"
+            report.wrapped(action.what, _ACTION, label=flag, label_role="flag")
+        report.wrapped(f"price: {action.trade_off}", _ACTION, "muted")
+    if all(action.flag is not None and action.applies == "restart" for action in actions):
+        each = "It needs" if one else "Each needs"
+        report.add((f"  {each} a restart. No effect is predicted: that takes a replay.", "muted"))
+    report.add((f"  verify: {actions[0].verify}", "muted"))
+    reverts = list(dict.fromkeys(action.revert for action in actions))
+    report.flow(reverts, 10, "  revert:", "muted")

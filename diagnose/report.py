@@ -1,0 +1,163 @@
+"""A diagnosis as text for people: the answer first, then the number, then the reason.
+
+At most 100 columns, worst first. What is printed is the same in a pipe and on a terminal.
+"""
+
+from __future__ import annotations
+
+from diagnose.diagnosis import Diagnosis, EngineDiagnosis
+from diagnose.finding import NO_FAULT
+from diagnose.finding_text import write_finding
+from diagnose.lines import WIDTH, Report
+from diagnose.words import (
+    NOT_MEASURED,
+    count,
+    duration,
+    engine_hex,
+    harmless,
+    percent,
+    plural,
+    stretch,
+)
+
+_FOOT = 16
+"""Columns of a label under the findings."""
+
+
+def write_report(diagnosis: Diagnosis) -> Report:
+    """Returns the report of a diagnosis."""
+    report = Report()
+    if not diagnosis.engines:
+        report.add((f"{NOT_MEASURED} NOT MEASURED  ", "muted"), diagnosis.verdict.rule)
+        report.wrapped(diagnosis.verdict.sentence, 2, "strong")
+        report.wrapped("See what is attached: stepscope doctor", 2, "muted")
+        return report
+    for number, engine in enumerate(diagnosis.engines):
+        if number:
+            report.add()
+        _engine(report, engine, is_one_of_many=len(diagnosis.engines) > 1)
+    _footer(report, diagnosis)
+    return report
+
+
+def _engine(report: Report, engine: EngineDiagnosis, *, is_one_of_many: bool) -> None:
+    _header(report, engine, is_one_of_many)
+    for said in engine.data_quality:
+        report.wrapped(said, 2, "high", "▲ ")
+    report.add()
+    for finding in engine.findings:
+        write_finding(report, finding, engine.accounting)
+        report.add()
+    if any(said.rule == NO_FAULT for said in engine.healthy):
+        _no_fault(report, engine)
+    elif not engine.findings:
+        report.add((f"{NOT_MEASURED} NOT MEASURED  ", "muted"), engine.verdict.rule)
+        report.wrapped(engine.verdict.sentence, 2, "strong")
+    else:
+        _healthy(report, engine)
+    _unused(report, engine)
+    _unmeasured(report, engine)
+
+
+def _header(report: Report, engine: EngineDiagnosis, is_one_of_many: bool) -> None:
+    rank, number = engine.settings.dp_rank, engine_hex(engine.scope.engine)
+    name = f"engine {number}" if is_one_of_many or rank is None else f"engine {rank}"
+    name += f" {harmless(engine.settings.model, 24)}" if engine.settings.model else ""
+    when = stretch(engine.scope.start_ts, engine.scope.end_ts)
+    dropped = engine.steps.num_steps_missing
+    facts = (
+        f"{plural(engine.steps.num_steps, 'step')}, {count(dropped)} dropped"
+        f"  {plural(engine.accounting.num_requests, 'request')}"
+    )
+    if len(name) + len(when) + len(facts) + 4 <= WIDTH:
+        report.add((name, "strong"), f"  {when}  {facts}")
+        return
+    report.add((name, "strong"))
+    report.add(f"  {when}  {facts}")
+
+
+# ------------------------------------------------------------------------------ under the findings
+
+
+def _no_fault(report: Report, engine: EngineDiagnosis) -> None:
+    steps, settings, account = engine.steps, engine.settings, engine.accounting
+    report.add(("✓ HEALTHY", "healthy"), ("  no-scheduler-fault", "strong"))
+    report.wrapped(engine.verdict.sentence, 2, "strong")
+    report.add()
+    waiting = f"{count(steps.num_steps_waiting)} in {plural(steps.num_steps, 'step')}"
+    if steps.num_steps_waiting:
+        waiting = f"in {waiting.replace(' in ', ' of ')}, up to {count(steps.max_waiting)}"
+    free = f"never under {count(steps.min_free_blocks)} of {count(settings.num_usable_blocks)}"
+    running = f"at most {count(steps.max_running)} of {count(settings.slots)} slots"
+    _pair(report, ("waiting requests", waiting), ("free KV blocks", free))
+    _pair(report, ("preemptions", count(account.num_rows)), ("running", running))
+    if steps.step_max_ns is not None:
+        times = f"p50 {duration(steps.step_p50_ns)}, p99 {duration(steps.step_p99_ns)}, "
+        times += f"longest {duration(steps.step_max_ns)} (n = {steps.num_rows:,})"
+        report.add(f"  {'step time'.ljust(24)}{times}")
+    if steps.schedule_ns is not None and steps.busy_ns:
+        share = percent(steps.schedule_ns / steps.busy_ns)
+        report.add(f"  {'time in schedule()'.ljust(24)}{share} of engine time")
+
+
+def _pair(report: Report, left: tuple[str, str], right: tuple[str, str]) -> None:
+    report.add(
+        f"  {left[0].ljust(24)}{left[1].ljust(24)}{' ' if len(left[1]) >= 24 else ''}"
+        f"{right[0].ljust(17)}{right[1]}"
+    )
+
+
+def _healthy(report: Report, engine: EngineDiagnosis) -> None:
+    steps, settings, account = engine.steps, engine.settings, engine.accounting
+    items = [f"progress: longest step {duration(steps.step_max_ns)}"] if steps.step_max_ns else []
+    items += [f"{said.name}: {said.number}" for said in engine.healthy]
+    if steps.last_free_blocks is not None and settings.num_usable_blocks is not None:
+        free = f"{steps.last_free_blocks:,} of {settings.num_usable_blocks:,}"
+        items.append(f"free blocks at the end: {free}")
+    items.append(f"priority: {account.num_priority:,}")
+    items.append(f"cache reset: {account.num_cache_reset:,}")
+    report.flow(items, _FOOT, "✓ healthy", "healthy")
+    for silenced in engine.suppressed:
+        told = f"{silenced.rule or 'nothing'}, by {silenced.by}: {silenced.number}"
+        report.wrapped(told, _FOOT, "muted", "● silenced")
+
+
+def _unused(report: Report, engine: EngineDiagnosis) -> None:
+    settings = engine.settings
+    unused = [
+        name
+        for name, value in (
+            ("KV connector", settings.kv_connector),
+            ("LoRA", settings.max_loras),
+            ("speculation", settings.num_speculative_tokens),
+        )
+        if value is None
+    ]
+    if settings.source == "stepscope":
+        unused += [] if engine.quality.has_grammars else ["grammar"]
+        unused += [] if engine.quality.has_encoder_items else ["encoder"]
+    if unused:
+        report.wrapped(", ".join(unused), _FOOT, "muted", f"{NOT_MEASURED} not in use")
+
+
+def _unmeasured(report: Report, engine: EngineDiagnosis) -> None:
+    missing = [
+        f"{said.rule} ({', '.join(said.missing)}: {said.why})"
+        for said in engine.not_measured
+        if said.rule != engine.verdict.rule
+    ]
+    if engine.steps.num_rows and not engine.steps.token_budget_recorded:
+        missing.append("token budget")
+    if engine.accounting.num_requests and not engine.quality.has_received_times:
+        missing.append("time before the engine (tokenizer, HTTP)")
+    if missing:
+        report.wrapped("; ".join(missing), _FOOT, "muted", f"{NOT_MEASURED} not measured")
+
+
+def _footer(report: Report, diagnosis: Diagnosis) -> None:
+    findings = diagnosis.findings
+    if not findings:
+        return
+    report.add()
+    why = f"{plural(len(findings), 'finding')}. why: stepscope dashboard"
+    report.add((f"{why}    SQL: stepscope diagnose --sql {findings[0].id}", "muted"))

@@ -1,0 +1,183 @@
+"""Signs that something is stuck, for the case that no rule explains it.
+
+A sign is not a cause. Each comes as a sentence with its number, and says what is missing to explain
+it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from diagnose.finding import Number, Severity
+from diagnose.reading import NS
+from diagnose.rule import Context
+from diagnose.words import count, duration, percent
+
+MIN_STILL_NS = 30 * NS
+"""How long requests may run without a token. Source: playbook, as for `admission-deadlock`."""
+MIN_STEP_NS = 60 * NS
+"""How long one step may take. Source: playbook, `worker-hang`."""
+MIN_STEPS = 100
+"""Steps needed to say that a queue only grows. Starting value."""
+MIN_QUEUE = 8
+"""A shorter queue is not called growing. Starting value; playbook's for imbalance."""
+MIN_GROWTH = 2.0
+"""Last quarter's queue against the first's. Starting value."""
+MIN_WAITING_STEPS = 0.5
+"""Share of the steps with a queue that goes with it. Starting value."""
+MIN_QUEUED_SHARE = 0.25
+"""Share of the requests' time in the queue that is worth a word. Starting value."""
+
+PHASE_SQL = """
+SELECT arg_max(step, ts)::BIGINT AS step, arg_max(phase_name(phase), ts) AS phase,
+       arg_max(phase_age_ns, ts) AS age_ns, max(ts) AS ts
+FROM heartbeats WHERE {where}
+"""
+
+STILL_SQL = """
+WITH still AS (
+    SELECT ts, coalesce(updated_ts, ts) AS end_ts, step, num_running,
+           (step <> lag(step + num_repeats, 1, 0) OVER (ORDER BY step))::INTEGER AS is_first
+    FROM steps WHERE {where} AND num_running > 0 AND num_scheduled_tokens = 0
+), numbered AS (
+    SELECT *, sum(is_first) OVER (ORDER BY step ROWS UNBOUNDED PRECEDING) AS stretch FROM still
+)
+SELECT max(end_ts) - min(ts) AS still_ns, min(ts) AS opened_ts, max(num_running) AS num_running
+FROM numbered GROUP BY stretch ORDER BY still_ns DESC LIMIT 1
+"""
+
+QUEUE_SQL = """
+WITH quarters AS (
+    SELECT num_waiting, num_repeats, stop_reason_name(stop_reason) AS stop,
+           least(3, (4 * (ts - {start})) // greatest({end} - {start}, 1)) AS quarter
+    FROM steps WHERE {where}
+)
+SELECT count(*) AS n,
+       list(DISTINCT quarter) AS quarters,
+       avg(num_waiting) FILTER (quarter = 0) AS q0, avg(num_waiting) FILTER (quarter = 1) AS q1,
+       avg(num_waiting) FILTER (quarter = 2) AS q2, avg(num_waiting) FILTER (quarter = 3) AS q3,
+       mode(stop) FILTER (num_waiting > 0) AS stop
+FROM quarters
+"""
+
+QUEUED_SQL = """
+SELECT sum(spent) FILTER (phase = 'queued')::BIGINT AS queued_ns, sum(spent)::BIGINT AS all_ns,
+       mode(reason) FILTER (phase = 'queued' AND reason <> 'not_visited') AS reason
+FROM (
+    SELECT phase, reason,
+           least(coalesce(end_ts, {end}), {end}) - greatest(start_ts, {start}) AS spent
+    FROM request_intervals
+    WHERE engine = {engine} AND phase <> 'load'
+      AND start_ts <= {end} AND coalesce(end_ts, {end}) >= {start}
+)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """Something that does not move: a sentence, its number and what would explain it."""
+
+    sentence: str
+    name: str
+    value: Number
+    unit: str
+    threshold: Number
+    opened_ts: int
+    severity: Severity
+    missing: tuple[str, ...]
+    sql: str
+
+
+def find_stall(context: Context) -> Stall | None:
+    """Returns the worst sign of standing still; `None` where everything moves."""
+    for look in (_hanging_step, _still_runners, _growing_queue, _long_queue):
+        stall = look(context)
+        if stall is not None:
+            return stall
+    return None
+
+
+def _hanging_step(context: Context) -> Stall | None:
+    row = context.row(PHASE_SQL)
+    age, phase = row["age_ns"], row["phase"]
+    if age is None or phase in (None, "idle") or age < MIN_STEP_NS:
+        return None
+    return Stall(
+        sentence=f"The engine is in {phase} of step {count(row['step'])} since {duration(age)}.",
+        name=f"time in {phase}",
+        value=age,
+        unit="ns",
+        threshold=MIN_STEP_NS,
+        opened_ts=row["ts"] - age,
+        severity=Severity.critical,
+        missing=("what the device did meanwhile",),
+        sql=context.scope.fill(PHASE_SQL),
+    )
+
+
+def _still_runners(context: Context) -> Stall | None:
+    rows = context.rows(STILL_SQL)
+    if not rows or rows[0]["still_ns"] < MIN_STILL_NS:
+        return None
+    row = rows[0]
+    running = row["num_running"]
+    return Stall(
+        sentence=f"{running:,} running requests got no token for {duration(row['still_ns'])}.",
+        name="time without a token",
+        value=row["still_ns"],
+        unit="ns",
+        threshold=MIN_STILL_NS,
+        opened_ts=row["opened_ts"],
+        severity=Severity.critical,
+        missing=("a rule for the reasons in step_requests.zero_reason",),
+        sql=context.scope.fill(STILL_SQL),
+    )
+
+
+def _growing_queue(context: Context) -> Stall | None:
+    row = context.row(QUEUE_SQL)
+    means = [row[name] for name in ("q0", "q1", "q2", "q3")]
+    if row["n"] < MIN_STEPS or any(mean is None for mean in means):
+        return None
+    grows = all(later > sooner for sooner, later in pairwise(means))
+    still_there = (context.steps.last_waiting or 0) >= means[2]
+    first, last = means[0], means[3]
+    if not (grows and still_there and last >= MIN_QUEUE and last >= MIN_GROWTH * first):
+        return None
+    return Stall(
+        sentence=f"The queue only grows: {first:.0f} requests in the first quarter, {last:.0f} in "
+        f"the last; admission stops at {row['stop'] or 'an unrecorded reason'}.",
+        name="waiting requests, last quarter against first",
+        value=round(last / max(first, 1), 2),
+        unit="x",
+        threshold=MIN_GROWTH,
+        opened_ts=context.scope.start_ts,
+        severity=Severity.medium,
+        missing=(f"a rule for {row['stop'] or 'steps.stop_reason'}",),
+        sql=context.scope.fill(QUEUE_SQL),
+    )
+
+
+def _long_queue(context: Context) -> Stall | None:
+    steps = context.steps
+    waiting = (steps.num_steps_waiting or 0) / max(steps.num_steps, 1)
+    if steps.num_rows < MIN_STEPS or waiting < MIN_WAITING_STEPS:
+        return None
+    row: dict[str, Any] = context.row(QUEUED_SQL)
+    share = (row["queued_ns"] or 0) / max(row["all_ns"] or 0, 1)
+    if share < MIN_QUEUED_SHARE:
+        return None
+    reason = row["reason"] or "an unrecorded reason"
+    return Stall(
+        sentence=f"Requests spent {percent(share)} of their time queued, mostly for {reason}.",
+        name="share of the requests' time spent queued",
+        value=share,
+        unit="ratio",
+        threshold=MIN_QUEUED_SHARE,
+        opened_ts=context.scope.start_ts,
+        severity=Severity.medium,
+        missing=(f"a rule for {reason}",),
+        sql=context.scope.fill(QUEUED_SQL),
+    )
