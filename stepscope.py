@@ -17,6 +17,7 @@ import dashboard.commands
 import diagnose.commands
 import engine.commands
 import telemetry.commands
+import telemetry.step_command
 from telemetry.errors import StepscopeError
 from telemetry.recorder import Recorder
 from telemetry.records import RunClock
@@ -62,6 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
     wiring = engine.commands.ServeWiring(recorder_factory=_recorder_factory, prepare=_prepare)
     engine.commands.add_commands(commands, [log], wiring)
     telemetry.commands.add_commands(commands, [log])
+    telemetry.step_command.add_commands(commands, [log])
     diagnose.commands.add_commands(commands, [log])
     dashboard.commands.add_commands(commands, [log])
     return parser
@@ -108,8 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
         if extra is None:
             raise
         print(
-            f"stepscope: {options.command} needs {error.name}: "
-            f"pip install 'stepscope[{extra}]'",
+            f"stepscope: {options.command} needs {error.name}: pip install 'stepscope[{extra}]'",
             file=sys.stderr,
         )
     except (StepscopeError, ValueError) as error:

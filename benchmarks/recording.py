@@ -4,6 +4,8 @@
 
 Part one: `record_step` alone, at 1 to 1,024 requests a step, p50 and p99 of single calls, with the
 heartbeat running and the ring going round. The goal is 15 µs at 256 requests.
+
+Part two: an engine's throughput with recording on and off (`benchmarks.engine_throughput`).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import engine_throughput
 from telemetry.records import RequestAdmitted, RequestArrived, RunClock, StepRequests, StepRow
 from telemetry.ring import RingRecorder, ring_directories
 
@@ -112,7 +115,9 @@ def main() -> int:
     """Prints the table; exit code 1 where the goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--calls", type=int, default=20_000)
-    calls = parser.parse_args().calls
+    parser.add_argument("--pairs", type=int, default=400, help="of blocks, on and off")
+    args = parser.parse_args()
+    calls = args.calls
     places = [place.parent for place in ring_directories(None)]
     with tempfile.TemporaryDirectory(dir=places[0] if places[0].is_dir() else None) as directory:
         clock = RunClock.start()
@@ -129,6 +134,7 @@ def main() -> int:
         ring.close()
     met = medians[GOAL_SIZE] <= GOAL_US
     print(f"goal: at most {GOAL_US:g} µs at {GOAL_SIZE} requests: {'met' if met else 'MISSED'}")
+    engine_throughput.measure(args.pairs)
     return 0 if met else 1
 
 

@@ -12,6 +12,8 @@ from dashboard.theme import logo
 from dashboard.views import overview, preemptions, requests
 from telemetry.errors import StepscopeError
 
+WAIT_SECONDS = 3  # how often an empty page looks whether something has been recorded
+
 
 def _shown(draw: Callable[[Page], None], current: str) -> None:
     """Opens what the address names and draws one page of it."""
@@ -19,11 +21,21 @@ def _shown(draw: Callable[[Page], None], current: str) -> None:
         page = session.open_page()
         if page is None:
             states.empty()
+            st.fragment(_wait_for_a_log, run_every=WAIT_SECONDS)()
             return
         header.draw(page, current)
         draw(page)
     except StepscopeError as error:
         states.unreadable(error)
+
+
+def _wait_for_a_log() -> None:
+    try:
+        found = session.open_page() is not None
+    except StepscopeError:
+        found = True  # the page says what is wrong
+    if found:
+        st.rerun(scope="app")
 
 
 def show_overview() -> None:
@@ -63,4 +75,5 @@ def main() -> None:
     chosen.run()
 
 
-main()
+if __name__ == "__main__":
+    main()

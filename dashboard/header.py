@@ -34,6 +34,8 @@ def _state_chip(page: Page) -> None:
         if st.button(f":orange[●] **Live**, paused at {moment} · Resume", key="chip-resume"):
             _resume()
         return
+    if not page.log.is_live:
+        st.rerun(scope="app")  # its collector has ended: from now on it is a closed log
     try:
         behind = session.behind_seconds(page.refreshed())
     except StepscopeError:

@@ -18,8 +18,12 @@ MAJORITY = 0.8
 """Share of the preemptions from which one kind of payer is named in the headline."""
 
 
-def headline(account: Accounting) -> str:
-    """Returns how many, why, and who paid, in one or two sentences."""
+def headline(account: Accounting, *, is_partial: bool = False) -> str:
+    """Returns how many, why, and who paid, in one or two sentences.
+
+    Where steps are missing and the engine's counter does not vouch for it, the count is a lower
+    bound.
+    """
     total = account.num_rows
     if not total:
         if account.unattributed:
@@ -32,9 +36,10 @@ def headline(account: Accounting) -> str:
     }
     main = max(causes, key=lambda cause: causes[cause])
     share = "all" if causes[main] == total else f"{causes[main]:,}"
-    first = f"{plural(total, 'preemption')}, {share} {CAUSE_WORDS[main]}."
+    bound = "≥ " if is_partial and account.equals_counter is not True else ""
+    first = f"{bound}{plural(total, 'preemption')}, {share} {CAUSE_WORDS[main]}."
     if total == 1:
-        first = f"1 preemption, {CAUSE_WORDS[main]}."
+        first = f"{bound}1 preemption, {CAUSE_WORDS[main]}."
     return f"{first} {_who_paid(account)}".strip()
 
 

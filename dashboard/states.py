@@ -25,8 +25,7 @@ def empty() -> None:
     card(
         "card-empty-info",
         ":blue[●] Nothing recorded yet.",
-        "No engine has published a step into this log. `stepscope doctor` shows which engines "
-        "were seen.",
+        "No engine has published a step into this log. This shows which engines were seen:",
         "stepscope doctor",
     )
 

@@ -56,13 +56,18 @@ def headline(request: Row, losses: list[Row]) -> str:
     return f"{first} {evicted} {link} {ended}: {took}, of which {duration(waiting)} waiting."
 
 
-def figures(request: Row, losses: list[Row], reason: str | None) -> list[Figure]:
-    """Returns the six figures of a request."""
+def figures(request: Row, losses: list[Row], intervals: list[Row]) -> list[Figure]:
+    """Returns the six figures of a request; before its end they come from its stretches."""
+    first = {row["phase"]: row for row in intervals if row["nth"] == 1}
+    reason = first.get("queued", {}).get("reason")
     queued = "queued" if reason is None else f"queued ({reason})"
+    queue_ns = _known(request["queue_ns"], first, "queued")
+    prefill_ns = _known(request["prefill_ns"], first, "prefill")
+    ttft_ns = None if queue_ns is None or prefill_ns is None else queue_ns + prefill_ns
     out = [row["out_ns"] for row in losses if row["out_ns"] is not None]
     return [
-        Figure(duration(request["queue_ns"]), queued),
-        Figure(duration(request["ttft_ns"]), "to first token"),
+        Figure(duration(queue_ns), queued),
+        Figure(duration(ttft_ns), "to first token"),
         Figure(duration(sum(out)) if out else "0", f"evicted, {plural(len(losses), 'time')}"),
         Figure(_sum(losses, "num_computed_tokens_lost"), "computed tokens lost"),
         Figure(_sum(losses, "num_tokens_recomputed"), "tokens computed again"),
@@ -70,20 +75,31 @@ def figures(request: Row, losses: list[Row], reason: str | None) -> list[Figure]
     ]
 
 
+def _known(told: int | None, first: dict[str, Row], phase: str) -> int | None:
+    """Returns what the end told; else the first stretch of a phase, where it is over."""
+    if told is not None or phase not in first or first[phase]["is_open"]:
+        return told
+    return int(first[phase]["duration_ns"])
+
+
 def _sum(rows: list[Row], name: str) -> str:
     values = [row[name] for row in rows]
     return NOT_MEASURED if any(value is None for value in values) else count(sum(values))
 
 
-def lines(rows: list[Row], losses: list[Row], request: Row) -> list[Line]:
+def lines(
+    rows: list[Row], losses: list[Row], request: Row, lost_ts: int | None = None
+) -> list[Line]:
     """Returns the story: arrival, admission, evictions, end. A return is told with its eviction.
 
     Args:
         rows: what `queries.requests.story` gives, in order.
         losses: its preemptions, in order.
         request: its row in `requests`.
+        lost_ts: when its engine stopped without saying goodbye, if it did.
     """
-    told, nth = [], 0
+    told: list[Line] = []
+    nth = 0
     for index, row in enumerate(rows):
         after = rows[index + 1] if index + 1 < len(rows) else None
         match row["kind"]:
@@ -101,6 +117,9 @@ def lines(rows: list[Row], losses: list[Row], request: Row) -> list[Line]:
                 told.append(_finished(row, request))
             case _:
                 told.append(_other(row))
+    if lost_ts is not None and not request["is_finished"]:
+        why = "the engine stopped without saying goodbye"
+        told.append(Line(time_of_day(lost_ts, 3), "no end", why, NOT_MEASURED, None))
     return told
 
 

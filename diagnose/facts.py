@@ -174,7 +174,8 @@ SELECT coalesce(sum(last_lost - first_lost + 1)
            FILTER (kind = {EventKind.records_dropped:d}), 0)::BIGINT AS dropped,
        list(DISTINCT region) FILTER (kind = {EventKind.records_dropped:d}) AS regions,
        (max(step) FILTER (kind = {EventKind.engine_died:d}))::BIGINT AS died_step,
-       max(ts) FILTER (kind IN ({EventKind.engine_died:d}, {EventKind.engine_stopped:d}))
+       max(ts) FILTER (kind IN ({EventKind.engine_died:d}, {EventKind.engine_stopped:d},
+                                {EventKind.engine_failed:d}))
            AS stopped_ts
 FROM request_events WHERE {{where}}
 """

@@ -125,7 +125,8 @@ def _rejected(report: Report, rejected: tuple[Rejected, ...]) -> None:
     if not rejected:
         return
     report.add(("  rejected", "muted"))
-    cells = [f"{item.name.ljust(16)}{item.number}" for item in rejected]
+    names = max(len(item.name) for item in rejected) + 2
+    cells = [f"{item.name.ljust(names)}{item.number}" for item in rejected]
     half = (len(cells) + 1) // 2
     left, right = cells[:half], [*cells[half:], ""]
     width = max(len(cell) for cell in left) + 3

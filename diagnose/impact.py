@@ -22,6 +22,8 @@ def impact_of(storm: Storm) -> Impact:
         out, total = account.evicted_ns / NS, account.request_ns / NS
         evicted += f"; {out:,.1f} of {total:,.1f} request-seconds spent evicted"
     cost.append(evicted)
+    if storm.num_others:
+        cost.append(f"{plural(storm.num_others, 'further episode')} in this window, less severe")
     users = []
     if pauses.evicted_p95_ns is not None:
         felt = f"longest pause in an answer p95 {duration(pauses.evicted_p95_ns)} "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -66,15 +67,17 @@ class Canvas:
         height: int,
         last: bool = False,
         more: Sequence[Word] = (),
+        under: Sequence[alt.Chart] = (),
     ) -> alt.LayerChart:
-        """Returns a panel: its layers, then gaps, events, cursor and words."""
+        """Returns a panel: what lies under it, gaps, its layers, events, cursor and words."""
         axis = self.axis
         x = axis.x(labels=last)
         words = [*panel_words(axis, title, fact, labels, height=height), *more]
         words += self._gap_words(height)
         parts = [
-            *layers,
+            *under,
             *gap_layers(axis, self.gaps, x, height=height),
+            *layers,
             *self._event_layers(x),
             *cursor_layers(axis, self.stops, x, name=cursor_view(title)),
             word_layer(words),
@@ -84,33 +87,45 @@ class Canvas:
     def _gap_words(self, height: int) -> list[Word]:
         if height < 40:
             return []
-        return [
-            Word(
-                (self.axis.pixel(gap.x) + self.axis.pixel(gap.x2)) / 2,
-                height / 2,
-                "not recorded",
-                colours.TEXT.of(self.theme),
-                bold=True,
-                align="center",
-            )
-            for gap in self.gaps.itertuples(index=False)
-            if self.axis.pixel(gap.x2) - self.axis.pixel(gap.x) > 80
-        ]
+        words = []
+        for gap in self.gaps.itertuples(index=False):
+            left, right = self.axis.pixel(gap.x), self.axis.pixel(gap.x2)
+            if right - left < 80:
+                continue
+            middle, text = (left + right) / 2, colours.TEXT.of(self.theme)
+            has_room = height > 90 and right - left > 120
+            y = height / 2 - (8 if has_room else 0)
+            words.append(Word(middle, y, "not recorded", text, bold=True, align="center"))
+            if has_room:
+                said = f"{int(gap.num_missing):,} steps dropped"
+                words.append(Word(middle, y + 16, said, text, align="center"))
+        return words
 
     def event_words(self) -> list[Word]:
         """Returns a word at the top of each event's rule; the panels below have the rule alone."""
         if self.events is None:
             return []
-        return [
-            Word(
-                self.axis.pixel(event.x) + 4,
-                6,
-                str(event.kind).replace("_", " "),
-                colours.MUTED.of(self.theme),
-                size=10,
-            )
-            for event in self.events.itertuples(index=False)
-        ]
+        return [self._event_word(event) for event in self.events.itertuples(index=False)]
+
+    def _event_word(self, event: Any) -> Word:
+        x = self.axis.pixel(event.x)
+        at_edge = x > self.axis.width - 110
+        return Word(
+            x - 4 if at_edge else x + 4,
+            6,
+            str(event.kind).replace("_", " "),
+            colours.MUTED.of(self.theme),
+            align="right" if at_edge else "left",
+            size=10,
+        )
+
+    def ends(self, runs: pd.DataFrame) -> pd.Series:
+        """Returns where each run (`x`, `x2`) ends: at the next, at a gap, or with the record."""
+        ends = runs["x2"].astype(float).fillna(self.end).clip(upper=self.end)
+        for gap in self.gaps.itertuples(index=False):
+            inside = (runs["x"] <= gap.x) & (ends > gap.x)
+            ends = ends.mask(inside, gap.x)
+        return ends
 
     def _event_layers(self, x: alt.X) -> list[alt.Chart]:
         if self.events is None or self.events.empty:

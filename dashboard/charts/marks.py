@@ -17,8 +17,8 @@ LINE = 15
 TITLE_Y = -9
 CURSOR = "cursor"
 """Name of the one cursor of all panels but the first."""
-HATCH_PX = 7
-"""Pixels between two lines of a hatched stretch."""
+HATCH_PX = 8
+"""Pixels between two strokes of a hatched stretch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,34 +146,35 @@ def gap_layers(axis: TimeAxis, gaps: pd.DataFrame, x: alt.X, *, height: int) -> 
         .mark_rect(color=colours.PANEL.of(theme), opacity=0.9)
         .encode(x=x, x2="x2:Q", y=alt.value(0), y2=alt.value(height))
     )
-    lines = (
-        alt.Chart(_hatching(axis, gaps, height))
-        .mark_rule(
-            color=colours.MUTED.of(theme),
-            strokeWidth=0.7,
-            opacity=0.7,
+    boxes = [
+        (axis.pixel(gap.x), axis.pixel(gap.x2), 0.0, float(height))
+        for gap in gaps.itertuples(index=False)
+    ]
+    return [ground, hatching(boxes, colours.MUTED.of(theme))]
+
+
+def hatching(boxes: Iterable[tuple[float, float, float, float]], colour: str) -> alt.Chart:
+    """Returns diagonal strokes that fill boxes (left, right, top, foot, in pixels)."""
+    rows = [
+        {"px": left + i * HATCH_PX + HATCH_PX / 2, "py": top + j * HATCH_PX + HATCH_PX / 2}
+        for left, right, top, foot in boxes
+        for i in range(int((right - left) // HATCH_PX))
+        for j in range(int((foot - top) // HATCH_PX))
+    ]
+    return (
+        alt.Chart(pd.DataFrame(rows, columns=["px", "py"]))
+        .mark_point(
+            shape="M-1,1L1,-1",
+            size=HATCH_PX**2,
+            stroke=colour,
+            strokeWidth=0.8,
+            opacity=0.55,
+            filled=False,
             x=alt.ExprRef("datum.px"),
-            x2=alt.ExprRef("datum.px2"),
             y=alt.ExprRef("datum.py"),
-            y2=alt.ExprRef("datum.py2"),
         )
-        .encode()
+        .encode(tooltip=alt.value(None))
     )
-    return [ground, lines]
-
-
-def _hatching(axis: TimeAxis, gaps: pd.DataFrame, height: int) -> pd.DataFrame:
-    """Returns lines at 45 degrees, each cut at the edges of its gap, in pixels."""
-    rows: list[dict[str, float]] = []
-    for gap in gaps.itertuples(index=False):
-        left, right = axis.pixel(gap.x), axis.pixel(gap.x2)
-        foot = left
-        while foot < right + height:
-            begin, end = max(left, foot - height), min(right, foot)
-            if end > begin:
-                rows.append({"px": begin, "px2": end, "py": foot - begin, "py2": foot - end})
-            foot += HATCH_PX
-    return pd.DataFrame(rows)
 
 
 def close_runs(

@@ -144,9 +144,7 @@ def need(
         .mark_line(interpolate="step-after", color=colours.TEXT.of(theme), strokeWidth=1, clip=True)
         .encode(x=x, y=alt.Y("free:Q", scale=scale, axis=axis))
     )
-    needs = frame[frame["need"].notna()].assign(
-        x2=lambda f: f["x2"].fillna(canvas.end).clip(upper=canvas.end)
-    )
+    needs = frame.assign(x2=canvas.ends(frame))[frame["need"].notna()]
     rule = (
         alt.Chart(needs[["x", "x2", "need"]])
         .mark_rule(strokeWidth=2, color=colours.EVICTED.of(theme), clip=True)

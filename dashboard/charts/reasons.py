@@ -34,7 +34,6 @@ def stops(
     title = "Why admission stopped, every step"
     if share_of is not None:
         title = f"Why admission stopped, share of steps per {length_words(share_of)}"
-    layers = [_grounds(canvas, len(reasons)), _bars(canvas, runs, reasons)]
     labels = [
         Label(
             f"{reason} {100 * steps / num_steps:.1f} %",
@@ -47,7 +46,8 @@ def stops(
         )
     ]
     return canvas.panel(
-        layers,
+        [_bars(canvas, runs, reasons)],
+        under=[_grounds(canvas, len(reasons))],
         title=title,
         fact=f"one lane per reason that occurred; % of {num_steps:,} steps",
         labels=labels,
@@ -69,7 +69,7 @@ def _bars(canvas: Canvas, runs: pd.DataFrame, reasons: list[str]) -> alt.Chart:
     theme = canvas.theme
     place = {reason: LANE * index for index, reason in enumerate(reasons)}
     frame = runs[runs["stop_reason"].isin(reasons)].copy()
-    frame["x2"] = _ends(canvas, frame)
+    frame["x2"] = canvas.ends(frame)
     share = frame.get("share", 1.0)
     frame["foot"] = frame["stop_reason"].map(place).astype(float) + BAR
     frame["lane"] = frame["foot"] - BAR * share
@@ -85,15 +85,6 @@ def _bars(canvas: Canvas, runs: pd.DataFrame, reasons: list[str]) -> alt.Chart:
             color=alt.Color("colour:N", scale=None),
         )
     )
-
-
-def _ends(canvas: Canvas, frame: pd.DataFrame) -> pd.Series:
-    """Returns where each run ends: at the next one, at a gap, or where the record does."""
-    ends = frame["x2"].astype(float).fillna(canvas.end).clip(upper=canvas.end)
-    for gap in canvas.gaps.itertuples(index=False):
-        inside = (frame["x"] <= gap.x) & (ends > gap.x)
-        ends = ends.mask(inside, gap.x)
-    return ends
 
 
 def _lane(field: str, canvas: Canvas, count: int) -> alt.Y:

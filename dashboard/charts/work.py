@@ -8,7 +8,7 @@ import pandas as pd
 from dashboard import colours
 from dashboard.charts.axis import length_words, tick_values, y_axis
 from dashboard.charts.canvas import Canvas
-from dashboard.charts.marks import Label
+from dashboard.charts.marks import Label, hatching
 from telemetry.vocabulary import PreemptionCause
 
 PREEMPTIONS_HEIGHT = 84
@@ -46,13 +46,28 @@ def preemptions(
             )
         )
     return canvas.panel(
-        [layer],
+        [layer, _unattributed(canvas, stacked)],
         title=f"Preemptions by cause, per {length_words(bin_ns)}",
         fact=fact,
         labels=labels,
         height=PREEMPTIONS_HEIGHT,
         more=canvas.event_words(),
     )
+
+
+def _unattributed(canvas: Canvas, stacked: pd.DataFrame) -> alt.Chart:
+    """Returns the strokes over bars of no known cause."""
+    top = _top(stacked)
+    boxes = [
+        (
+            canvas.axis.pixel(bar.left),
+            canvas.axis.pixel(bar.right),
+            PREEMPTIONS_HEIGHT * (1 - bar.y2 / top),
+            PREEMPTIONS_HEIGHT * (1 - bar.y / top),
+        )
+        for bar in stacked[stacked["series"] == UNATTRIBUTED].itertuples(index=False)
+    ]
+    return hatching(boxes, colours.BACKGROUND.of(canvas.theme))
 
 
 def _cause_colour(cause: str, theme: colours.Theme) -> str:
@@ -130,12 +145,17 @@ def _stacked(bars: pd.DataFrame, order: tuple[str, ...], bin_ns: int) -> pd.Data
     return frame[["x", "left", "right", "series", "n", "y", "y2"]]
 
 
+def _top(stacked: pd.DataFrame) -> float:
+    """Returns where the y axis ends: at the highest bar, or at the tick above it."""
+    highest = float(stacked["y2"].max()) if not stacked.empty else 0.0
+    return max(highest, 1.0)
+
+
 def _bars(
     canvas: Canvas, stacked: pd.DataFrame, tints: dict[str, str], *, last: bool = False
 ) -> alt.Chart:
-    top = float(stacked["y2"].max()) if not stacked.empty else 0.0
-    values = tick_values(max(top, 1.0))
-    scale = alt.Scale(domain=[0, max(top, values[-1], 1.0)], nice=False)
+    top = _top(stacked)
+    scale = alt.Scale(domain=[0, top], nice=False)
     frame = stacked.assign(colour=stacked["series"].map(tints))
     return (
         alt.Chart(frame)
@@ -143,7 +163,11 @@ def _bars(
         .encode(
             x=canvas.axis.x("left", labels=last),
             x2="right:Q",
-            y=alt.Y("y:Q", scale=scale, axis=y_axis(canvas.theme, values=values, expr=_THOUSANDS)),
+            y=alt.Y(
+                "y:Q",
+                scale=scale,
+                axis=y_axis(canvas.theme, values=tick_values(top), expr=_THOUSANDS),
+            ),
             y2="y2:Q",
             color=alt.Color("colour:N", scale=None),
         )

@@ -49,7 +49,6 @@ def _is_blank(engine: EngineDiagnosis) -> bool:
 
 
 def _say(page: Page, engine: EngineDiagnosis) -> None:
-    states.partial(engine.steps)
     verdict.band(page, engine)
     verdict.strip(page, engine)
 

@@ -49,7 +49,8 @@ def _explain(page: Page) -> None:
 
 def _page(page: Page, engine: EngineDiagnosis) -> None:
     account = engine.accounting
-    st.markdown(f"### {in_markdown(words.headline(account), 200)}")
+    is_partial = engine.steps.num_steps_missing > 0
+    st.markdown(f"### {in_markdown(words.headline(account, is_partial=is_partial), 200)}")
     evidence = page.ask(queries.evidence(page.scope))
     steps = int(page.row(queries.steps_that_preempted(page.scope))["num_steps"] or 0)
     tail = f" &nbsp;·&nbsp; {plural(steps, 'step')}, and in each of them nothing was admitted"

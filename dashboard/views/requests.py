@@ -147,18 +147,17 @@ def _facts(request: dict[str, Any]) -> str:
 def _figures(
     request: dict[str, Any], losses: list[dict[str, Any]], intervals: list[dict[str, Any]]
 ) -> None:
-    queued = next((row for row in intervals if row["phase"] == "queued"), None)
-    reason = None if queued is None else queued["reason"]
     with st.container(border=True, key="figures"):
         for column, figure in zip(
-            st.columns(6), story.figures(request, losses, reason), strict=True
+            st.columns(6), story.figures(request, losses, intervals), strict=True
         ):
             column.markdown(f"#### {figure.value}\n:gray[{in_markdown(figure.name)}]")
 
 
 def _table(page: Page, number: int, request: dict[str, Any], losses: list[dict[str, Any]]) -> None:
     statement = queries.story(page.scope.engine, number)
-    lines = story.lines(_rows(page.ask(statement)), losses, request)
+    lost_ts = page.engine.end_ts if page.engine.is_interrupted else None
+    lines = story.lines(_rows(page.ask(statement)), losses, request, lost_ts)
     with st.container(border=True, key="card-story"):
         st.markdown("**Its story**")
         with st.container(key="story"):

@@ -155,6 +155,11 @@ class KVCacheManager:
         holding = self._holdings.get(request.number)
         return len(holding.blocks) if holding is not None else 0
 
+    def num_blocks_held_by(self, requests: list[Request]) -> list[int]:
+        """Returns how many blocks each of these running requests holds."""
+        holdings = self._holdings
+        return [len(holdings[request.number].blocks) for request in requests]
+
     def check_integrity(self) -> None:
         """Raises AssertionError unless pool, block tables and cache agree."""
         self.pool.check_integrity(holding.blocks for holding in self._holdings.values())

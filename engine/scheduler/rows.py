@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.scheduler.plan import StepPlan
 from telemetry.records import StepRequests, StepRow
@@ -90,11 +91,19 @@ def _min_follower_blocks(scheduler: Scheduler) -> int | None:
 
 def _split_tokens(row: StepRow, plan: StepPlan) -> None:
     """Splits the scheduled tokens: computed before, prompt, output."""
-    prefill = recomputed = num_prefills = 0
+    prefill = recomputed = num_prefills = top_tokens = 0
     for grant in plan.grants.values():
-        request = grant.request
+        request, num_tokens = grant.request, grant.num_tokens
         start = request.num_computed_tokens
-        end = start + grant.num_tokens
+        if num_tokens > top_tokens:
+            row.top_request, top_tokens = request.number, num_tokens
+        if (
+            num_tokens == 1
+            and start >= request.num_prompt_tokens
+            and (start >= request.high_water_mark)
+        ):
+            continue  # a decode, as nearly all are
+        end = start + num_tokens
         fresh = min(max(start, request.high_water_mark), end)
         recomputed += fresh - start
         prefill += max(0, min(end, request.num_prompt_tokens) - fresh)
@@ -105,39 +114,25 @@ def _split_tokens(row: StepRow, plan: StepPlan) -> None:
     row.num_draft_tokens = row.num_padding_tokens = 0
     row.num_prefill_requests = num_prefills
     row.num_decode_requests = len(plan.grants) - num_prefills
-    if plan.grants:
-        top = max(plan.grants.values(), key=lambda grant: grant.num_tokens)
-        row.top_request, row.top_request_tokens = top.request.number, top.num_tokens
+    row.top_request_tokens = top_tokens if plan.grants else None
 
 
 def step_requests(plan: StepPlan, scheduler: Scheduler) -> StepRequests:
     """Returns the dense rows: who was given tokens, then who ran and was given none."""
-    rows = [
-        (grant.request, grant.num_wanted, grant.num_tokens, NO_REASON)
-        for grant in plan.grants.values()
-    ]
-    rows += [(request, wanted, 0, int(reason)) for request, wanted, reason in plan.zeros]
-    held = scheduler.kv.num_blocks_held
-    numbers = np.array(
-        [
-            (
-                request.number,
-                wanted,
-                given,
-                request.num_computed_tokens,
-                request.num_tokens,
-                held(request),
-            )
-            for request, wanted, given, _ in rows
-        ],
-        dtype=np.uint32,
-    ).reshape(-1, 6)
+    grants, zeros = plan.grants.values(), plan.zeros
+    requests = [grant.request for grant in grants] + [request for request, _, _ in zeros]
     return StepRequests(
-        request=numbers[:, 0],
-        num_wanted_tokens=numbers[:, 1],
-        num_scheduled_tokens=numbers[:, 2],
-        num_computed_tokens=numbers[:, 3],
-        num_known_tokens=numbers[:, 4],
-        num_blocks=numbers[:, 5],
-        zero_reason=np.array([reason for *_, reason in rows], dtype=np.uint8),
+        request=_column([request.number for request in requests]),
+        num_wanted_tokens=_column(
+            [g.num_wanted for g in grants] + [wanted for _, wanted, _ in zeros]
+        ),
+        num_scheduled_tokens=_column([g.num_tokens for g in grants] + [0] * len(zeros)),
+        num_computed_tokens=_column([request.num_computed_tokens for request in requests]),
+        num_known_tokens=_column([len(request.token_ids) for request in requests]),
+        num_blocks=_column(scheduler.kv.num_blocks_held_by(requests)),
+        zero_reason=np.array([NO_REASON] * len(grants) + [r for *_, r in zeros], dtype=np.uint8),
     )
+
+
+def _column(values: list[int]) -> npt.NDArray[np.uint32]:
+    return np.array(values, dtype=np.uint32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import duckdb
 import pyarrow as pa
@@ -22,21 +22,39 @@ from telemetry.recorder import ListRecorder
 from telemetry.records import Event, StepRow
 from telemetry.sql.schema import BASE_TABLES
 from telemetry.vocabulary import EventKind, StopReason
-from tests.telemetry.log_builder import MS, START, LogBuilder, connect
+from tests.telemetry.log_builder import MS, START, LogBuilder, connect, insert
 
 
 class MemoryLog:
-    """A step log in memory that answers as `telemetry.store.Log` does."""
+    """A step log in memory that answers as `telemetry.store.Log` does.
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self.connection = connection
+    All of them share one connection, for creating tables and views takes longer than a test: who is
+    asked puts its rows in first, unless they are there.
+    """
+
+    _shared: ClassVar[duckdb.DuckDBPyConnection | None] = None
+    _owner: ClassVar[MemoryLog | None] = None
+
+    def __init__(self, builders: Sequence[LogBuilder]) -> None:
+        self.builders = builders
 
     def query(self, sql: str, params: Any = None) -> pa.Table:
-        return self.connection.execute(sql, params or []).to_arrow_table()
+        return self._connection().execute(sql, params or []).to_arrow_table()
+
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        if MemoryLog._shared is None:
+            MemoryLog._shared = connect()
+        shared = MemoryLog._shared
+        if MemoryLog._owner is not self:
+            for table in BASE_TABLES:
+                shared.execute(f"DELETE FROM {table}")
+            insert(shared, *self.builders)
+            MemoryLog._owner = self
+        return shared
 
 
 def log_of(*builders: LogBuilder) -> MemoryLog:
-    return MemoryLog(connect(*builders))
+    return MemoryLog(builders)
 
 
 @dataclass(slots=True)

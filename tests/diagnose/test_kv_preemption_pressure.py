@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from diagnose.diagnosis import diagnose
 from diagnose.finding import Healthy, NotMeasured, Suppressed
+from diagnose.window import choose_window
 from telemetry.vocabulary import PreemptionCause, StopReason
 from tests.diagnose.logs import (
     described,
@@ -91,8 +92,6 @@ def test_it_clears_with_the_last_preemption_once_the_queue_is_empty() -> None:
 def test_its_id_does_not_depend_on_the_window() -> None:
     log = log_of(pressed(num_evicted=20, num_steps=3000))
     whole = diagnose(log).findings[0]
-    from diagnose.window import choose_window
-
     part = diagnose(log, choose_window(log, 5_000_000_000)).findings[0]
     assert whole.id == part.id
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import re
+from functools import cache
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.diagnose.logs import (
     config,
     described,
     log_of,
+    preempting_step,
     pressed,
     run,
     steps,
@@ -31,11 +34,13 @@ def text_of(log: MemoryLog) -> str:
     return write_report(diagnose(log)).text()
 
 
+@cache
 def oversized() -> MemoryLog:
     arrivals = [Arrival(1), Arrival(3, num_prompt_tokens=2500, max_tokens=8)]
     return run(config(), arrivals, max_steps=6000).log()
 
 
+@cache
 def slots() -> MemoryLog:
     return run(config(num_gpu_blocks=512, max_num_seqs=4), storm_arrivals()).log()
 
@@ -77,15 +82,14 @@ def test_the_answer_comes_first(storm: str) -> None:
 
 def test_values_stand_beside_their_thresholds(storm: str) -> None:
     line = next(line for line in storm.splitlines() if "steps that preempted" in line)
-    assert line.split()[-6:] == ["5.2", "%", "5", "%", "measured"][-6:] or "5 %" in line
-    assert line.endswith("measured")
+    assert re.search(r"\d\.\d % +5 % +measured$", line)
 
 
 def test_a_healthy_run_shows_the_numbers_that_were_checked() -> None:
     text = text_of(run(config(num_gpu_blocks=512, max_num_seqs=64), storm_arrivals()).log())
     assert "✓ HEALTHY  no-scheduler-fault" in text
     assert "Nobody waited for the scheduler." in text
-    assert "0 in 640 steps" in text
+    assert re.search(r"waiting requests +0 in \d+ steps", text)
     assert "of 511" in text
 
 
@@ -128,8 +132,7 @@ def test_ascii_is_no_wider_either() -> None:
 
 
 def test_an_empty_log_says_so() -> None:
-    memory = log_of(described())
-    memory.connection.execute("DELETE FROM engines")
+    memory = log_of()
     text = text_of(memory)
     assert "Nothing recorded yet." in text
     assert "stepscope doctor" in text
@@ -153,3 +156,16 @@ def test_unattributed_preemptions_are_not_hidden() -> None:
 def test_suppressed_findings_are_told() -> None:
     text = text_of(log_of(pressed(num_evicted=6, times=3, pause_ns=20_000_000)))
     assert "guard-light-preemption" in text
+
+
+def test_a_rejected_burst_keeps_its_distance() -> None:
+    text = text_of(run(config(), [Arrival(1 + 7 * i) for i in range(60)]).log())
+    assert re.search(r"burst of arrivals +\d+ -> \d+ in flight", text)
+
+
+def test_further_episodes_are_told() -> None:
+    log = pressed(num_evicted=20).advance(60_000_000_000)
+    steps(log, 100)
+    preempting_step(log, [99])
+    steps(log, 100)
+    assert "1 further episode in this window" in text_of(log_of(log))

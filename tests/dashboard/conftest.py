@@ -1,0 +1,40 @@
+"""Closed logs for the dashboard's tests, made once: full, calm, interrupted and empty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dashboard.source import ROOT_VARIABLE
+from tests.dashboard import logs
+
+
+@pytest.fixture(scope="session")
+def storm_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return logs.write_log(tmp_path_factory.mktemp("storm"), logs.storm().builder())
+
+
+@pytest.fixture(scope="session")
+def calm_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return logs.write_log(tmp_path_factory.mktemp("calm"), logs.calm().builder())
+
+
+@pytest.fixture(scope="session")
+def interrupted_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return logs.write_log(tmp_path_factory.mktemp("interrupted"), logs.dying_builder())
+
+
+@pytest.fixture(scope="session")
+def empty_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return logs.write_log(tmp_path_factory.mktemp("empty"))
+
+
+@pytest.fixture
+def show(monkeypatch: pytest.MonkeyPatch):
+    """Points the pages at a log."""
+
+    def point(log: Path) -> None:
+        monkeypatch.setenv(ROOT_VARIABLE, str(log))
+
+    return point
