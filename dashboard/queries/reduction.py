@@ -27,20 +27,16 @@ def grain_ns(scope: Scope, num_series: int = 4) -> int:
     return max(1, -(-scope.duration_ns // num_grains))
 
 
-def _round_up(ns: int) -> int:
-    power = 10 ** (len(str(ns)) - 1)
-    nice = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= ns)
-    return _whole_clock(nice)
-
-
 _CLOCK_NS = tuple(seconds * NS for seconds in (60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400))
+"""Above half a minute people count in minutes, hours and days."""
 
 
-def _whole_clock(ns: int) -> int:
-    """Above half a minute people count in minutes and hours."""
-    if ns <= 30 * NS:
-        return ns
-    return next((length for length in _CLOCK_NS if length >= ns), ns)
+def _round_up(ns: int) -> int:
+    if ns > 30 * NS:
+        days = -(-ns // _CLOCK_NS[-1])
+        return next((length for length in _CLOCK_NS if length >= ns), days * _CLOCK_NS[-1])
+    power = 10 ** (len(str(ns)) - 1)
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= ns)
 
 
 def x_of(scope: Scope, column: str = "ts") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -84,7 +85,7 @@ def test_a_gap_is_never_bridged() -> None:
 def test_labels_never_lie_upon_each_other() -> None:
     placed = place_labels([Label("a", "#000000"), Label("b", "#000000", y=2)] * 3, 40)
     heights = [y for _, y in placed]
-    assert all(later - earlier >= 15 for earlier, later in zip(heights, heights[1:], strict=False))
+    assert all(later - earlier >= 15 for earlier, later in itertools.pairwise(heights))
 
 
 # ----------------------------------------------------------------------------------------- panels

@@ -51,7 +51,7 @@ def test_oklab_tells_black_from_white() -> None:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("enum", (StopReason, SkipReason, ZeroReason, PreemptionCause))
+@pytest.mark.parametrize("enum", [StopReason, SkipReason, ZeroReason, PreemptionCause])
 def test_values_of_one_enum_are_apart(enum: type[IntEnum], theme: Theme) -> None:
     used = colours.COLOURED[enum]
     close = {

@@ -1,53 +1,75 @@
-"""An engine in an endless preemption storm: `python -m tests.whole_line.storming_engine LOG`.
+"""A recorded engine without a model: `python -m tests.whole_line.storming_engine LOG [flags]`.
 
 Everything but the model is real: core, scheduler, ring. After each step its number goes to stdout.
+Without flags it is in an endless preemption storm; with `--requests` it ends when they have ended.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 from engine.config import CacheConfig, EngineConfig, SchedulerConfig
 from engine.core import EngineCore, NewRequest
+from engine.identity import DeviceMemory, LifeEvents, describe, introduce
 from engine.runner.scripted import ScriptedRunner
 from engine.sampling import SamplingParams
-from telemetry.records import EngineRow, RunClock
+from telemetry.records import RunClock
 from telemetry.ring import open_recorder
+
+IN_FLIGHT = 32
+SAMPLING = SamplingParams(max_tokens=30, ignore_eos=True)
 
 
 def main() -> None:
-    """Runs until it is killed, or until its stdout is closed."""
+    """Runs until it is killed, or until its requests have ended."""
+    args = parse_arguments()
     clock = RunClock.start()
-    recorder = open_recorder(Path(sys.argv[1]), clock)
+    recorder = open_recorder(args.log, clock)
     config = EngineConfig(
-        scheduler=SchedulerConfig(max_num_seqs=32),
-        cache=CacheConfig(num_gpu_blocks=60, block_size=4),
+        scheduler=SchedulerConfig(max_num_seqs=args.max_num_seqs),
+        cache=CacheConfig(num_gpu_blocks=args.blocks + 1, block_size=4),
     )
-    recorder.describe_engine(
-        EngineRow(started_ts=clock.now(), model="storm", num_usable_blocks=59, block_size=4)
-    )
-    core = EngineCore(
-        config,
-        ScriptedRunner(lambda request_id, n: 7, step_seconds=lambda output: 0.0005),
-        recorder=recorder,
-        clock=clock.now,
-        model_name="storm",
-    )
-    sampling = SamplingParams(max_tokens=30, ignore_eos=True)
-    number = 0
+    row = introduce(started_ts=clock.now(), model="scripted", version="test")
+    recorder.describe_engine(describe(row, config, device="cpu", memory=DeviceMemory()))
+    runner = ScriptedRunner(lambda request_id, n: 7, step_seconds=lambda output: args.step_seconds)
+    core = EngineCore(config, runner, recorder=recorder, clock=clock.now, model_name="scripted")
+    life = LifeEvents(recorder, clock.now)
+    life.started()
+    numbers = itertools.count() if args.requests is None else iter(range(args.requests))
     while True:
-        while core.scheduler.num_running + core.scheduler.num_waiting < 32:
-            prompt = range(number * 16, number * 16 + 16)
-            core.add_request(
-                NewRequest(
-                    request_id=f"r{number}", prompt_token_ids=list(prompt), sampling=sampling
-                )
-            )
-            number += 1
+        fill(core, numbers)
+        if not core.has_work():
+            break
         output, _ = core.step()
-        sys.stdout.write(f"{output.step}\n")
-        sys.stdout.flush()
+        print(output.step, flush=True)
+    life.stopped("its requests have ended", step=core.num_steps)
+    recorder.close()
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Returns the flags; the defaults are those of a storm."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("log", type=Path)
+    parser.add_argument("--requests", type=int)
+    parser.add_argument("--blocks", type=int, default=59)
+    parser.add_argument("--max-num-seqs", type=int, default=32)
+    parser.add_argument("--step-seconds", type=float, default=0.0005)
+    return parser.parse_args()
+
+
+def fill(core: EngineCore, numbers: Iterator[int]) -> None:
+    """Adds requests until as many as always are in flight."""
+    while core.scheduler.num_running + core.scheduler.num_waiting < IN_FLIGHT:
+        number = next(numbers, None)
+        if number is None:
+            return
+        prompt = list(range(number * 16, number * 16 + 16))
+        core.add_request(
+            NewRequest(request_id=f"r{number}", prompt_token_ids=prompt, sampling=SAMPLING)
+        )
 
 
 if __name__ == "__main__":

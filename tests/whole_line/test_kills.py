@@ -12,22 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
-from telemetry.collector import find_collector, start_collector, stop_collector
+from telemetry.collector import find_collector, start_collector
 from telemetry.store import open_log
 
 SEED = 7
-
-
-@pytest.fixture
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Yields an empty log directory with a ring directory of its own; ends its collector."""
-    monkeypatch.setenv("STEPSCOPE_RING_DIR", str(tmp_path / "rings"))
-    path = tmp_path / "log"
-    path.mkdir()
-    yield path
-    stop_collector(path)
 
 
 @contextmanager
