@@ -21,6 +21,7 @@ _TIMES = (
     ("request_finishes", "ts", "ts"),
     ("heartbeats", "ts", "ts"),
 )
+_STARTS = ("engines", "started_ts", "started_ts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """First and newest row of one engine in the whole log."""
+    """Start and newest row of one engine in the whole log."""
 
     engine: int
     first_ts: int
@@ -59,11 +60,14 @@ def parse_duration(text: str) -> int:
 
 
 def read_extents(log: QueryLog) -> list[Extent]:
-    """Returns each engine's first and newest row, in order of their first."""
+    """Returns each engine's start and newest row, in order of their start.
+
+    An engine starts where its description says, also when its first rows are lost.
+    """
     parts = " UNION ALL ".join(
         f"SELECT engine, min({first}) AS first_ts, max({last}) AS newest_ts "
         f"FROM {table} GROUP BY engine"
-        for table, first, last in _TIMES
+        for table, first, last in (*_TIMES, _STARTS)
     )
     sql = (
         "SELECT engine, min(first_ts) AS first_ts, max(newest_ts) AS newest_ts "

@@ -75,11 +75,8 @@ def charts(test: AppTest) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_an_empty_log_says_so_and_draws_no_axes(
-    page: Callable[[], None], empty_log: Path, show: Show
-) -> None:
-    show(empty_log)
-    test = run(page)
+def test_an_empty_log_says_so_and_draws_no_axes(page: Callable[[], None], empty_log: Path) -> None:
+    test = seen(page, empty_log)
     assert "Nothing recorded yet." in said(test)
     assert charts(test) == []
 
@@ -94,10 +91,9 @@ def test_a_directory_without_a_log_says_so(
 
 @pytest.mark.parametrize("page", PAGES)
 def test_an_interrupted_log_says_when_the_engine_went(
-    page: Callable[[], None], interrupted_log: Path, show: Show
+    page: Callable[[], None], interrupted_log: Path
 ) -> None:
-    show(interrupted_log)
-    test = run(page)
+    test = seen(page, interrupted_log)
     assert "The engine stopped without saying goodbye." in said(test)
 
 
@@ -123,37 +119,36 @@ def test_nonsense_in_the_address_is_as_good_as_absent(
 # --------------------------------------------------------------------------------------- overview
 
 
-def test_the_overview_says_the_cause_first(storm_log: Path, show: Show) -> None:
-    show(storm_log)
-    test = run(overview)
+def test_the_overview_says_the_cause_first(storm_log: Path) -> None:
+    test = seen(overview, storm_log)
     headlines = [m.value for m in test.markdown if m.value.startswith("###")]
     assert headlines[0].startswith("### The KV pool holds 9 of these requests to their end;")
     assert "▲ HIGH" in said(test)
 
 
-def test_the_overview_draws_seven_panels_and_the_readout(storm_log: Path, show: Show) -> None:
-    show(storm_log)
-    (chart,) = charts(run(overview))
+def test_the_overview_draws_seven_panels_and_the_readout(storm_log: Path) -> None:
+    (chart,) = charts(seen(overview, storm_log))
     assert len(chart["vconcat"]) == 8
     assert {param["name"] for param in chart["params"]} == {"win", "cursor"}
 
 
-def test_the_overview_shows_twelve_checks(storm_log: Path, show: Show) -> None:
-    show(storm_log)
-    strips = [h.proto.body for h in run(overview).get("html") if "checks" in h.proto.body]
+def test_the_overview_shows_twelve_checks(storm_log: Path) -> None:
+    strips = [
+        h.proto.body for h in seen(overview, storm_log).get("html") if "checks" in h.proto.body
+    ]
     assert strips[0].count("<b>") == 12
 
 
-def test_a_calm_log_is_healthy(calm_log: Path, show: Show) -> None:
-    show(calm_log)
-    test = run(overview)
+def test_a_calm_log_is_healthy(calm_log: Path) -> None:
+    test = seen(overview, calm_log)
     assert "✓ HEALTHY" in said(test)
     assert "Nobody waited for the scheduler" in said(test)
 
 
-def test_the_verdict_begins_with_what_is_missing(interrupted_log: Path, show: Show) -> None:
-    show(interrupted_log)
-    headline = next(m.value for m in run(overview).markdown if m.value.startswith("###"))
+def test_the_verdict_begins_with_what_is_missing(interrupted_log: Path) -> None:
+    headline = next(
+        m.value for m in seen(overview, interrupted_log).markdown if m.value.startswith("###")
+    )
     assert "% of steps missing, counts are lower bounds" in headline.replace("\\", "")
 
 
@@ -197,30 +192,26 @@ def test_every_panel_shows_its_sql(storm_log: Path, show: Show) -> None:
 # ------------------------------------------------------------------------------------ preemptions
 
 
-def test_preemptions_are_accounted_for(storm_log: Path, show: Show) -> None:
-    show(storm_log)
-    text = said(run(preemptions))
+def test_preemptions_are_accounted_for(storm_log: Path) -> None:
+    text = said(seen(preemptions, storm_log))
     assert "all because the KV pool was full. Newer requests paid for older ones." in text
     assert "✓ equals the engine's own counter" in text
 
 
-def test_preemptions_go_down_to_victims(storm_log: Path, show: Show) -> None:
-    show(storm_log)
-    test = run(preemptions)
+def test_preemptions_go_down_to_victims(storm_log: Path) -> None:
+    test = seen(preemptions, storm_log)
     victims = test.dataframe[0].value
     assert victims["times"].is_monotonic_decreasing
     assert len(charts(test)) == 2
 
 
-def test_every_change_of_state_is_in_the_table(storm_log: Path, show: Show) -> None:
-    show(storm_log)
-    table = run(preemptions).table[0].value
+def test_every_change_of_state_is_in_the_table(storm_log: Path) -> None:
+    table = seen(preemptions, storm_log).table[0].value
     assert len(table) == 10
 
 
-def test_without_preemptions_the_page_says_so(calm_log: Path, show: Show) -> None:
-    show(calm_log)
-    test = run(preemptions)
+def test_without_preemptions_the_page_says_so(calm_log: Path) -> None:
+    test = seen(preemptions, calm_log)
     assert "Nobody was preempted in this window." in said(test)
     assert charts(test) == []
 
@@ -228,9 +219,8 @@ def test_without_preemptions_the_page_says_so(calm_log: Path, show: Show) -> Non
 # --------------------------------------------------------------------------------------- requests
 
 
-def test_requests_are_listed_worst_first(storm_log: Path, show: Show) -> None:
-    show(storm_log)
-    test = run(requests)
+def test_requests_are_listed_worst_first(storm_log: Path) -> None:
+    test = seen(requests, storm_log)
     assert test.dataframe[0].value["times"].is_monotonic_decreasing
     assert "Showing 84 of 84 requests, worst first." in said(test)
 
@@ -244,7 +234,7 @@ def test_requests_are_found_by_id(storm_log: Path, show: Show) -> None:
 
 def test_one_request_s_story_is_a_table(storm_log: Path, show: Show) -> None:
     show(storm_log)
-    worst = int(run(requests).dataframe[0].value["request"].iloc[0])
+    worst = int(seen(requests, storm_log).dataframe[0].value["request"].iloc[0])
     test = run(requests, request=str(worst))
     what = test.table[0].value["what"].tolist()
     assert what[0] == "**arrived**"
@@ -260,7 +250,7 @@ def test_a_request_that_is_not_there_is_said_not_to_be(storm_log: Path, show: Sh
 
 def test_a_running_request_of_a_dead_engine_has_no_end(interrupted_log: Path, show: Show) -> None:
     show(interrupted_log)
-    rows = run(requests).dataframe[0].value
+    rows = seen(requests, interrupted_log).dataframe[0].value
     running = int(rows[rows["ended"] == "running"]["request"].iloc[0])
     what = run(requests, request=str(running)).table[0].value["what"].tolist()
     assert what[-1] == "**no end**"
