@@ -55,7 +55,8 @@ class Capacity:
         """Returns `these requests` or `requests of p95 length (7 blocks)`."""
         if self.is_one_length:
             return "of these requests"
-        return f"requests of p95 length ({self.p95_blocks} blocks)"
+        noun = "request" if self.holds == 1 else "requests"
+        return f"{noun} of p95 length ({self.p95_blocks} blocks)"
 
 
 def measure_capacity(
