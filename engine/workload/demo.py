@@ -44,19 +44,19 @@ def add_command(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
 def run_demo(args: argparse.Namespace) -> int:
     """Runs the demo; returns 0 if it ended with a verdict."""
     log = args.log / "demo" / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
-    _say("1/4  engine", "a tiny Llama is made here, nothing is downloaded", end="")
     with _engine(log) as url:
-        num_tokens = (NUM_GPU_BLOCKS - 1) * 16
-        _say("", f": {NUM_GPU_BLOCKS - 1} KV blocks = {num_tokens:,} tokens   ✓")
+        _say(
+            "1/4  engine",
+            f"a tiny Llama made here, no download, {NUM_GPU_BLOCKS - 1} KV blocks   ✓",
+        )
         _load(url)
-    _say("3/4  record", end="")
     _wait_for(lambda: not (log / "collector.json").exists(), STOP_SECONDS, "the collector to end")
-    _say("", f"{log}   ✓")
-    _say("4/4  diagnose\n")
+    _say("3/4  record", f"{log}   ✓")
+    _say("4/4  diagnose", "\n")
     code = subprocess.run([*_stepscope("diagnose"), "--log", str(log)], check=False).returncode
-    _say(f"\nnext   stepscope dashboard --log {log}")
-    _say(f"       stepscope diagnose --log {log} --json")
-    _say(f"       stepscope query --log {log} 'SELECT * FROM preemptions LIMIT 10'")
+    print(f"\nnext   stepscope dashboard --log {log}")
+    print(f"       stepscope diagnose --log {log} --json")
+    print(f"       stepscope query --log {log} 'SELECT * FROM preemptions LIMIT 10'")
     return code
 
 
@@ -124,5 +124,5 @@ def _stepscope(command: str) -> list[str]:
     return [sys.executable, "-m", "stepscope", command]
 
 
-def _say(label: str, text: str = "", end: str = "\n") -> None:
-    print(f"{label:<17}{text}" if text else label, end=end, flush=True)
+def _say(label: str, text: str) -> None:
+    print(f"{label:<17}{text}", flush=True)
