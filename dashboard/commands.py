@@ -37,7 +37,7 @@ def run_dashboard(args: argparse.Namespace) -> int:
     from streamlit.web import bootstrap
 
     from dashboard.source import ROOT_VARIABLE
-    from dashboard.theme import options
+    from dashboard.theme import LOOPBACK, options
 
     address = _address(args)
     script = Path(__file__).with_name("app.py")
@@ -45,6 +45,8 @@ def run_dashboard(args: argparse.Namespace) -> int:
     chosen = options(args.host, args.port)
     bootstrap.load_config_options(chosen)
     print(f"dashboard  {address}\nlog        {args.log}\nCtrl-C ends it", flush=True)
+    if args.host not in LOOPBACK:
+        print(f"▲ whoever reaches {args.host}:{args.port} can read this log", flush=True)
     bootstrap.run(str(script), False, [], chosen)
     return 0
 

@@ -25,6 +25,9 @@ def draw(page: Page, current: str) -> None:
 
 
 def _state_chip(page: Page) -> None:
+    if page.is_lost:
+        st.button(":orange[▲] **Not live**", key="chip-lost")
+        return
     if not page.is_live:
         day = utc(page.engine.first_ts).strftime("%Y-%m-%d")
         st.button(f"◼ **Closed log** {day}", key="chip-closed", type="secondary")
@@ -37,9 +40,14 @@ def _state_chip(page: Page) -> None:
     if not page.log.is_live:
         st.rerun(scope="app")  # its collector has ended: from now on it is a closed log
     try:
-        behind = session.behind_seconds(page.refreshed())
+        page = page.refreshed()
+        behind = session.behind_seconds(page)
     except StepscopeError:
-        st.button(":orange[▲] **Not live**", key="chip-lost")
+        st.button(":orange[▲] **Not live**", key="chip-silent")
+        return
+    ended = page.engine.end_ts
+    if ended is not None:
+        st.button(f":gray[●] **Live log**, engine ended {time_of_day(ended, 0)}", key="chip-ended")
         return
     st.button(f":green[●] **Live**, {behind:.1f} s behind", key="chip-live")
 
@@ -91,7 +99,8 @@ def _window_chip(page: Page, current: str) -> None:
     with st.popover(said, key="chip-window"):
         _window_form(page)
         st.caption("Link to this window, in absolute times")
-        st.code(link_to(page, current), language=None)
+        request = address.parse_request(st.query_params.get("request"))
+        st.code(link_to(page, current, request if current == "requests" else None), language=None)
 
 
 def _refreshed(page: Page) -> Page:

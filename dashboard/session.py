@@ -31,6 +31,7 @@ KEPT = ("log", "engine", "from", "to")
 DEFAULT_WIDTH = 1384
 """Pixels between the margins of a page at 1440 px."""
 MAX_CACHED = 400
+WAS_LIVE = "was_live"
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ class Page:
     is_live: bool
     is_pinned: bool
     """The window comes from the address: a live page is paused."""
+    is_lost: bool
+    """This visit saw it live, its engine has not said goodbye, and nobody collects it now."""
     engines: tuple[EngineStart, ...]
     engine: EngineStart
     scope: Scope
@@ -135,6 +138,8 @@ def open_page() -> Page | None:
     engine = _chosen(engines)
     wanted = address.parse_window(st.query_params)
     whole = _whole_window(engine, live=is_live)
+    if is_live:
+        st.session_state[WAS_LIVE] = engine.engine
     scope = whole if wanted is None else Scope(engine.engine, *wanted)
     return Page(
         log=log,
@@ -142,6 +147,9 @@ def open_page() -> Page | None:
         name=name,
         is_live=is_live,
         is_pinned=wanted is not None,
+        is_lost=not is_live
+        and engine.end_kind is None
+        and st.session_state.get(WAS_LIVE) == engine.engine,
         engines=engines,
         engine=engine,
         scope=scope,

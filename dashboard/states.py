@@ -11,6 +11,8 @@ from dashboard.untrusted import in_markdown
 from diagnose.facts import StepFacts
 from diagnose.words import duration, time_of_day
 
+RETRY_SECONDS = 5
+
 
 def card(key: str, title: str, text: str, command: str | None = None) -> None:
     """Draws a card with a coloured edge: `key` ends in the severity that gives its colour."""
@@ -49,7 +51,7 @@ def unreadable(error: Exception) -> None:
 
 def disconnected(page: Page, error: Exception, since: float, every: int) -> None:
     """Says that a live log does not answer any more; the page stays as it was."""
-    age = duration((time.time() - page.engine.newest_ts / 1e9) * 1e9)
+    age = duration(max(time.time_ns() - page.engine.newest_ts, 0))
     moment = time_of_day(int(since * 1e9), 0)
     card(
         "card-disconnected-high",
@@ -58,6 +60,26 @@ def disconnected(page: Page, error: Exception, since: float, every: int) -> None
         f"Next try in {every} s. {in_markdown(str(error), 300)}",
     )
     st.button("Retry", key="retry-disconnected")
+
+
+def lost(page: Page) -> None:
+    """Says that a log that was live has no collector any more; looks for one again and again."""
+    if not page.is_lost:
+        return
+    age = duration(max(time.time_ns() - page.engine.newest_ts, 0))
+    card(
+        "card-lost-high",
+        f":orange[▲] Not live: no collector since {time_of_day(page.engine.newest_ts, 0)}",
+        f"The newest row is {age} old, and the engine has not said goodbye. Showing what was "
+        f"written until then; nothing below is live. Next try in {RETRY_SECONDS} s.",
+    )
+    st.button("Retry", key="retry-lost")
+    st.fragment(_look_again, run_every=RETRY_SECONDS)(page)
+
+
+def _look_again(page: Page) -> None:
+    if page.log.is_live:
+        st.rerun(scope="app")
 
 
 def interrupted(page: Page) -> None:

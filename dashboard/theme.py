@@ -9,9 +9,19 @@ from diagnose.finding import Severity
 FONT = "'Source Sans', 'Source Sans Pro', 'DejaVu Sans', sans-serif"
 
 
-def options(host: str, port: int) -> dict[str, str | int | bool]:
-    """Returns the options that the dashboard is started with."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+Option = str | int | bool | list[str]
+
+
+def options(host: str, port: int) -> dict[str, Option]:
+    """Returns the options that the dashboard is started with.
+
+    On loopback only pages of this machine may talk to it: a foreign page that has its name
+    resolve to 127.0.0.1 is turned away.
+    """
     return {
+        "server.allowedHosts": list(LOOPBACK) if host in LOOPBACK else [],
         "server.address": host,
         "server.port": port,
         "server.headless": True,
@@ -43,12 +53,12 @@ def logo(theme: Theme) -> str:
     )
 
 
-def _theme(theme: Theme) -> dict[str, str | int | bool]:
+def _theme(theme: Theme) -> dict[str, Option]:
     red, orange, yellow, blue = (
         colours.SEVERITIES[severity][1].of(theme)
         for severity in (Severity.critical, Severity.high, Severity.medium, Severity.info)
     )
-    values: dict[str, str | int | bool] = {
+    values: dict[str, Option] = {
         "primaryColor": colours.LINK.of(theme),
         "backgroundColor": colours.BACKGROUND.of(theme),
         "secondaryBackgroundColor": colours.PANEL.of(theme),

@@ -43,6 +43,7 @@ class _Reader:
 
     page: Page
     num_rows: int
+    before_ts: int | None
     statements: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -56,24 +57,25 @@ class _Reader:
     def states(
         self,
         name: str,
-        runs: Callable[[Scope], str],
-        stretches: Callable[[Scope, int], str],
+        runs: Callable[[Scope, int | None], str],
+        stretches: Callable[[Scope, int, int | None], str],
         num_series: int,
     ) -> tuple[pd.DataFrame, int | None]:
         """Returns every change of state where they can be drawn, else stretches of a length."""
         if self.num_rows <= MAX_EXACT_STEPS:
-            frame = self.ask(name, runs(self.scope))
+            frame = self.ask(name, runs(self.scope, self.before_ts))
             if len(frame) <= MAX_POINTS:
                 return frame, None
         length = grain_ns(self.scope, num_series)
-        return self.ask(name, stretches(self.scope, length)), length
+        return self.ask(name, stretches(self.scope, length, self.before_ts)), length
 
 
 def build(page: Page, engine: EngineDiagnosis) -> Timeline:
     """Returns the seven panels of a page's window."""
     scope = page.scope
     window = page.row(header.window(scope))
-    reader = _Reader(page, int(window["num_rows"]))
+    before = window["before_ts"]
+    reader = _Reader(page, int(window["num_rows"]), None if before is None else int(before))
     facts = page.row(panels.facts(scope))
     pool = None if facts["pool"] is None else int(facts["pool"])
     canvas = _canvas(reader, window, pool)

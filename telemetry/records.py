@@ -2,8 +2,8 @@
 
 Each dataclass here is one kind of row. Its fields are the columns: the annotation gives the stored
 type, `None` among its values means "not measured, or not in use" (never 0), and `column(...)` says
-in words what the number is. The ring lays its memory out by `columns_of`, the step log creates its
-tables by `TABLES`; neither names a column itself.
+in words what the number is. The ring lays its memory out by `columns_of`, the step log makes its
+tables of them (`telemetry.tables`); neither names a column itself.
 
 Units are in the names: `_ns` nanoseconds, `_bytes` bytes, `num_` counts. `ts` is nanoseconds since
 the Unix epoch on the run's own clock (`RunClock`). There is no prompt or output text and no token
@@ -15,7 +15,6 @@ This module is a leaf: standard library and numpy only.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
@@ -466,55 +465,3 @@ class FindingRow:
     opened_ts: I8 | None = column("when it opened")
     cleared_ts: I8 | None = column("when it cleared; NULL while open")
     body: Text | None = column("the whole finding, JSON")
-
-
-def event_columns() -> Iterator[Column]:
-    """Yields the columns of `request_events` but engine and seq: each event's numbers, once.
-
-    Fields of classes with a table of their own are left to that table.
-    """
-    seen = set()
-    for cls in EVENT_CLASSES:
-        if cls.TABLE is not None:
-            continue
-        for col in columns_of(cls):
-            if col.name not in seen:
-                seen.add(col.name)
-                yield col
-
-
-ENGINE = Column("engine", "u8", False, "engine start: 64 random bits")
-SEQ = Column("seq", "u8", False, "order of the engine's events")
-SLOT = Column("slot", "u4", False, "place in the step's scheduling order, from 0")
-
-
-def _own_table(cls: type[Event]) -> tuple[Column, ...]:
-    skipped = {"kind", "text"} if cls is not RequestFinished else {"kind"}
-    return (ENGINE, SEQ, *(col for col in columns_of(cls) if col.name not in skipped))
-
-
-TABLES: dict[str, tuple[Column, ...]] = {
-    "engines": (ENGINE, *columns_of(EngineRow)),
-    "clock_anchors": (ENGINE, *columns_of(ClockAnchorRow)),
-    "heartbeats": (ENGINE, *columns_of(HeartbeatRow)),
-    "drains": (ENGINE, *columns_of(DrainRow)),
-    "steps": (ENGINE, *columns_of(StepRow)),
-    "request_arrivals": _own_table(RequestArrived),
-    "request_finishes": _own_table(RequestFinished),
-    "encoder_items": _own_table(EncoderItemScheduled),
-    "request_events": (ENGINE, SEQ, *event_columns()),
-    "samples": (ENGINE, *columns_of(SampleRow)),
-    "findings": (ENGINE, *columns_of(FindingRow)),
-}
-"""Columns of every table of `<day>.duckdb`."""
-
-DENSE_TABLES: dict[str, tuple[Column, ...]] = {
-    "step_requests": (
-        ENGINE,
-        Column("ts", "i8", False, "when the step began"),
-        SLOT,
-        *columns_of(StepRequestRow),
-    ),
-    "drains": (ENGINE, *columns_of(DrainRow)),
-}
-"""Columns of every table of `<day>.dense.duckdb`, which has its own read position."""

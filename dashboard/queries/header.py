@@ -22,7 +22,9 @@ SELECT coalesce(sum(num_repeats), 0)::BIGINT AS num_steps,
        (max(step + num_repeats) - min(step) - sum(num_repeats))::BIGINT AS num_missing,
        min(ts) AS first_ts,
        max(coalesce(updated_ts, ts)) AS last_ts,
-       arg_max(num_running + num_waiting, step)::BIGINT AS last_in_engine
+       arg_max(num_running + num_waiting, step)::BIGINT AS last_in_engine,
+       (SELECT max(ts) FROM steps
+        WHERE engine = {scope.engine} AND ts < {scope.start_ts}) AS before_ts
 FROM steps
 WHERE {scope.where()}
 """.strip()
@@ -56,7 +58,7 @@ SELECT {x_of(scope)} AS x, step, ts, updated_ts - ts AS duration_ns, num_repeats
        num_scheduled_tokens, num_recomputed_tokens, num_preempted
 FROM steps
 WHERE {scope.where()}
-WINDOW stretch AS (PARTITION BY {bin_of(scope, stretch)} ORDER BY num_preempted DESC, ts)
+WINDOW stretch AS (PARTITION BY {bin_of(stretch)} ORDER BY num_preempted DESC, ts)
 QUALIFY row_number() OVER stretch = 1
 ORDER BY ts
 """.strip()

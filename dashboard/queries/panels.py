@@ -1,13 +1,15 @@
 """The statements behind the seven panels of the overview.
 
-A panel of states has two forms. `*_runs` gives a row a change of state (run-length encoded);
+A panel of states has two forms. `*_runs` gives a row a change of state (run-length encoded).
 `*_stretches` cuts the window into equal stretches and averages, for windows with more changes than
-can be drawn. Both give the same columns.
+can be drawn; where nothing happens after a stretch, the last state of it holds, not its average.
+Both give the same columns. `since_ts` is the step before the window, whose state holds at its
+beginning.
 """
 
 from __future__ import annotations
 
-from dashboard.queries.reduction import MAX_MARKS, MAX_POINTS, bin_of, x_of
+from dashboard.queries.reduction import MAX_MARKS, MAX_POINTS, bin_of, x_of, x_of_bin
 from diagnose.reading import Scope
 from telemetry.vocabulary import StopReason
 
@@ -19,6 +21,16 @@ KV_REASONS = (
     StopReason.loaded_needs_blocks,
 )
 """The reasons that people call "KV blocks"."""
+
+
+def _since(scope: Scope, since_ts: int | None) -> Scope:
+    """Returns the window from the step before it on, whose state still holds when it begins."""
+    start = scope.start_ts if since_ts is None else min(since_ts, scope.start_ts)
+    return Scope(scope.engine, start, scope.end_ts)
+
+
+def _first_x(scope: Scope) -> str:
+    return f"greatest({x_of(scope)}, 0)"
 
 
 def arrivals(scope: Scope) -> str:
@@ -36,9 +48,9 @@ LIMIT {2 * MAX_MARKS + 1}
 
 def arrivals_per_bin(scope: Scope, length_ns: int) -> str:
     """Returns how many came and went in each bin."""
-    number = bin_of(scope, length_ns)
+    number = bin_of(length_ns)
     return f"""
-SELECT {number} * {length_ns} / 1e6 AS x, kind, count(*) AS n
+SELECT {x_of_bin(scope, length_ns, number)} AS x, kind, count(*) AS n
 FROM (
   SELECT ts, 'arrived' AS kind FROM request_arrivals WHERE {scope.where()}
   UNION ALL
@@ -50,7 +62,7 @@ GROUP BY ALL ORDER BY x
 
 def preemptions_per_bin(scope: Scope, length_ns: int) -> str:
     """Returns preemptions by cause in each bin; `unattributed` is what steps counted beyond."""
-    number = bin_of(scope, length_ns)
+    number = bin_of(length_ns)
     return f"""
 WITH causes AS (
   SELECT {number} AS bin, cause, count(*) AS n
@@ -60,9 +72,9 @@ counted AS (
   SELECT {number} AS bin, sum(num_preempted)::BIGINT AS n
   FROM steps WHERE {scope.where()} GROUP BY ALL
 )
-SELECT bin * {length_ns} / 1e6 AS x, coalesce(cause, 'unattributed') AS cause, n FROM causes
+SELECT {x_of_bin(scope, length_ns)} AS x, coalesce(cause, 'unattributed') AS cause, n FROM causes
 UNION ALL
-SELECT c.bin * {length_ns} / 1e6, 'unattributed', c.n - coalesce(r.n, 0)
+SELECT {x_of_bin(scope, length_ns, "c.bin")}, 'unattributed', c.n - coalesce(r.n, 0)
 FROM counted c
 LEFT JOIN (
   SELECT bin, sum(n)::BIGINT AS n FROM causes
@@ -92,16 +104,20 @@ _BLOCKS = """num_blocks_running AS running, num_blocks_waiting AS waiting,
          num_blocks_free_cached AS cached"""
 
 
-def blocks_runs(scope: Scope) -> str:
+_QUIET_AFTER = "QUALIFY lead(bin) OVER (ORDER BY bin) IS DISTINCT FROM bin + 1"
+"""Keeps the stretches that no other follows: their last state holds from there on."""
+
+
+def blocks_runs(scope: Scope, since_ts: int | None = None) -> str:
     """Returns who holds the KV blocks, stacked from below, a row a change."""
     return f"""
 WITH states AS (
   SELECT step, num_repeats, ts, {_BLOCKS}
   FROM kv_pressure
-  WHERE {scope.where()} AND num_blocks_running IS NOT NULL
+  WHERE {_since(scope, since_ts).where()} AND num_blocks_running IS NOT NULL
 ),
 {_LAYERS.format(keep="step, num_repeats, ts")}
-SELECT {x_of(scope)} AS x, series, y, y2
+SELECT {_first_x(scope)} AS x, series, y, y2
 FROM layers
 {_changes("y, y2")}
 ORDER BY ts
@@ -109,37 +125,43 @@ LIMIT {MAX_POINTS + 1}
 """.strip()
 
 
-def blocks_stretches(scope: Scope, length_ns: int) -> str:
+def blocks_stretches(scope: Scope, length_ns: int, since_ts: int | None = None) -> str:
     """Returns the same, averaged over stretches."""
+    columns = ("running", "waiting", "ended", "cached")
+    means = ", ".join(f"avg({name}) AS {name}" for name in columns)
+    lasts = ", ".join(f"arg_max({name}, step) AS last_{name}" for name in columns)
     return f"""
 WITH blocks AS (
-  SELECT ts, {_BLOCKS}
+  SELECT step, greatest(ts, {scope.start_ts}) AS ts, {_BLOCKS}
   FROM kv_pressure
-  WHERE {scope.where()} AND num_blocks_running IS NOT NULL
+  WHERE {_since(scope, since_ts).where()} AND num_blocks_running IS NOT NULL
+),
+stretches AS (
+  SELECT {bin_of(length_ns)} AS bin, {means}, {lasts} FROM blocks GROUP BY ALL
 ),
 states AS (
-  SELECT {bin_of(scope, length_ns)} AS bin, avg(running) AS running, avg(waiting) AS waiting,
-         avg(ended) AS ended, avg(cached) AS cached
-  FROM blocks GROUP BY ALL
+  SELECT bin, {", ".join(columns)} FROM stretches
+  UNION ALL
+  SELECT bin + 1, {", ".join(f"last_{name}" for name in columns)} FROM stretches {_QUIET_AFTER}
 ),
 {_LAYERS.format(keep="bin")}
-SELECT bin * {length_ns} / 1e6 AS x, series, y, y2 FROM layers ORDER BY bin
+SELECT {x_of_bin(scope, length_ns)} AS x, series, y, y2 FROM layers ORDER BY bin
 """.strip()
 
 
-def need_runs(scope: Scope) -> str:
+def need_runs(scope: Scope, since_ts: int | None = None) -> str:
     """Returns free blocks and what the queue head needs, a row a change, with its end."""
     return f"""
 WITH changes AS (
   SELECT ts, num_blocks_free AS free, head_blocks_needed AS need
   FROM kv_pressure
-  WHERE {scope.where()} AND num_blocks_free IS NOT NULL
+  WHERE {_since(scope, since_ts).where()} AND num_blocks_free IS NOT NULL
   WINDOW steps AS (ORDER BY step)
   QUALIFY row_number() OVER steps = 1
     OR step > lag(step + num_repeats) OVER steps
     OR (free, need) IS DISTINCT FROM lag((free, need)) OVER steps
 )
-SELECT {x_of(scope)} AS x, {x_of(scope, "lead(ts) OVER (ORDER BY ts)")} AS x2,
+SELECT {_first_x(scope)} AS x, {x_of(scope, "lead(ts) OVER (ORDER BY ts)")} AS x2,
        free, need
 FROM changes
 ORDER BY ts
@@ -147,18 +169,30 @@ LIMIT {MAX_POINTS + 1}
 """.strip()
 
 
-def need_stretches(scope: Scope, length_ns: int) -> str:
+def need_stretches(scope: Scope, length_ns: int, since_ts: int | None = None) -> str:
     """Returns the fewest free blocks and the largest need of each stretch."""
-    number = bin_of(scope, length_ns)
     return f"""
-SELECT bin * {length_ns} / 1e6 AS x, (bin + 1) * {length_ns} / 1e6 AS x2, free, need
-FROM (
-  SELECT {number} AS bin, min(num_blocks_free) AS free, max(head_blocks_needed) AS need
+WITH blocks AS (
+  SELECT step, greatest(ts, {scope.start_ts}) AS ts, num_blocks_free, head_blocks_needed
   FROM kv_pressure
-  WHERE {scope.where()} AND num_blocks_free IS NOT NULL
-  GROUP BY ALL
+  WHERE {_since(scope, since_ts).where()} AND num_blocks_free IS NOT NULL
+),
+stretches AS (
+  SELECT {bin_of(length_ns)} AS bin,
+         min(num_blocks_free) AS free, max(head_blocks_needed) AS need,
+         arg_max(num_blocks_free, step) AS last_free,
+         arg_max_null(head_blocks_needed, step) AS last_need
+  FROM blocks GROUP BY ALL
+),
+states AS (
+  SELECT bin, free, need FROM stretches
+  UNION ALL
+  SELECT bin + 1, last_free, last_need FROM stretches {_QUIET_AFTER}
 )
-ORDER BY x
+SELECT {x_of_bin(scope, length_ns)} AS x,
+       {x_of_bin(scope, length_ns, "lead(bin) OVER (ORDER BY bin)")} AS x2, free, need
+FROM states
+ORDER BY bin
 """.strip()
 
 
@@ -192,7 +226,7 @@ known AS (SELECT DISTINCT series FROM parts)
 _STOPS = ", ".join(f"'{reason.name}'" for reason in StopReason)
 
 
-def waiting_runs(scope: Scope) -> str:
+def waiting_runs(scope: Scope, since_ts: int | None = None) -> str:
     """Returns running requests, then waiting ones by reason, stacked, a row a change.
 
     `behind X` are those behind a head that waits for X.
@@ -200,13 +234,13 @@ def waiting_runs(scope: Scope) -> str:
     return f"""
 WITH reasons AS (
   SELECT step, wait_reason, num_requests
-  FROM queue_by_reason_between({scope.start_ts}, {scope.end_ts})
+  FROM queue_by_reason_between({_since(scope, since_ts).start_ts}, {scope.end_ts})
   WHERE engine = {scope.engine}
 ),
 {_SERIES.format(stops=_STOPS, most=MAX_SERIES, rest=REST)},
 steps_in AS (
   SELECT step, num_repeats, ts, num_running::BIGINT AS running
-  FROM steps WHERE {scope.where()} AND num_running IS NOT NULL
+  FROM steps WHERE {_since(scope, since_ts).where()} AND num_running IS NOT NULL
 ),
 stack AS (
   SELECT s.step, s.num_repeats, s.ts, k.series, s.running,
@@ -222,7 +256,7 @@ layers AS (
          CASE WHEN n > 0 THEN running + top ELSE 0 END
   FROM stack
 )
-SELECT {x_of(scope)} AS x, series, y, y2
+SELECT {_first_x(scope)} AS x, series, y, y2
 FROM layers
 {_changes("y, y2")}
 ORDER BY ts
@@ -230,34 +264,47 @@ LIMIT {MAX_POINTS + 1}
 """.strip()
 
 
-def waiting_stretches(scope: Scope, length_ns: int) -> str:
+def waiting_stretches(scope: Scope, length_ns: int, since_ts: int | None = None) -> str:
     """Returns the same, averaged over stretches."""
+    since = _since(scope, since_ts)
     return f"""
 WITH reasons AS (
   SELECT step, wait_reason, num_requests
-  FROM queue_by_reason_between({scope.start_ts}, {scope.end_ts})
+  FROM queue_by_reason_between({since.start_ts}, {scope.end_ts})
   WHERE engine = {scope.engine}
 ),
 {_SERIES.format(stops=_STOPS, most=MAX_SERIES, rest=REST)},
-bins AS (
-  SELECT {bin_of(scope, length_ns)} AS bin, count(*) AS num_rows, avg(num_running) AS running
-  FROM steps WHERE {scope.where()} AND num_running IS NOT NULL GROUP BY ALL
+steps_in AS (
+  SELECT step, greatest(ts, {scope.start_ts}) // {length_ns} AS bin, num_running
+  FROM steps WHERE {since.where()} AND num_running IS NOT NULL
 ),
-sums AS (
-  SELECT {bin_of(scope, length_ns)} AS bin, p.series, sum(p.n) AS n
-  FROM parts p JOIN steps s ON s.step = p.step
-  WHERE {scope.where("s.ts")}
+stretches AS (
+  SELECT bin, count(*) AS num_rows, avg(num_running) AS running, max(step) AS last_step,
+         arg_max(num_running, step) AS last_running
+  FROM steps_in GROUP BY ALL
+),
+quiet AS (SELECT bin + 1 AS bin, last_step, last_running FROM stretches {_QUIET_AFTER}),
+bins AS (
+  SELECT bin, running FROM stretches UNION ALL SELECT bin, last_running FROM quiet
+),
+means AS (
+  SELECT s.bin, p.series, sum(p.n) / any_value(t.num_rows) AS n
+  FROM parts p
+  JOIN steps_in s ON s.step = p.step
+  JOIN stretches t ON t.bin = s.bin
   GROUP BY ALL
+  UNION ALL
+  SELECT q.bin, p.series, p.n FROM quiet q JOIN parts p ON p.step = q.last_step
 ),
 stack AS (
-  SELECT b.bin, k.series, b.running, coalesce(p.n, 0) / b.num_rows AS n,
-         sum(coalesce(p.n, 0) / b.num_rows) OVER (PARTITION BY b.bin ORDER BY {_order()}) AS top
+  SELECT b.bin, k.series, b.running, coalesce(m.n, 0) AS n,
+         sum(coalesce(m.n, 0)) OVER (PARTITION BY b.bin ORDER BY {_order()}) AS top
   FROM bins b CROSS JOIN known k
-  LEFT JOIN sums p ON p.bin = b.bin AND p.series = k.series
+  LEFT JOIN means m ON m.bin = b.bin AND m.series = k.series
 )
-SELECT bin * {length_ns} / 1e6 AS x, 'running' AS series, 0 AS y, running AS y2 FROM bins
+SELECT {x_of_bin(scope, length_ns)} AS x, 'running' AS series, 0 AS y, running AS y2 FROM bins
 UNION ALL
-SELECT bin * {length_ns} / 1e6, series, running + top - n, running + top FROM stack
+SELECT {x_of_bin(scope, length_ns)}, series, running + top - n, running + top FROM stack
 ORDER BY x
 """.strip()
 
@@ -274,19 +321,19 @@ QUALIFY row_number() OVER life = 1
   OR ({state}) IS DISTINCT FROM lag(({state})) OVER life"""
 
 
-def stop_runs(scope: Scope) -> str:
+def stop_runs(scope: Scope, since_ts: int | None = None) -> str:
     """Returns stretches of steps whose admission ended for the same reason."""
     return f"""
 WITH changes AS (
   SELECT ts, stop_reason
   FROM admission_stops
-  WHERE {scope.where()}
+  WHERE {_since(scope, since_ts).where()}
   WINDOW steps AS (ORDER BY step)
   QUALIFY row_number() OVER steps = 1
     OR step > lag(step + num_repeats) OVER steps
     OR stop_reason IS DISTINCT FROM lag(stop_reason) OVER steps
 )
-SELECT {x_of(scope)} AS x, {x_of(scope, "lead(ts) OVER (ORDER BY ts)")} AS x2,
+SELECT {_first_x(scope)} AS x, {x_of(scope, "lead(ts) OVER (ORDER BY ts)")} AS x2,
        stop_reason
 FROM changes
 ORDER BY ts
@@ -294,15 +341,25 @@ LIMIT {MAX_POINTS + 1}
 """.strip()
 
 
-def stop_shares(scope: Scope, length_ns: int) -> str:
+def stop_shares(scope: Scope, length_ns: int, since_ts: int | None = None) -> str:
     """Returns each reason's share of the steps of each stretch."""
     return f"""
-SELECT bin * {length_ns} / 1e6 AS x, (bin + 1) * {length_ns} / 1e6 AS x2, stop_reason,
-       n / sum(n) OVER (PARTITION BY bin) AS share
-FROM (
-  SELECT {bin_of(scope, length_ns)} AS bin, stop_reason, sum(num_repeats)::BIGINT AS n
-  FROM admission_stops WHERE {scope.where()} GROUP BY ALL
+WITH placed AS (
+  SELECT step, num_repeats, stop_reason, greatest(ts, {scope.start_ts}) // {length_ns} AS bin
+  FROM admission_stops WHERE {_since(scope, since_ts).where()}
+),
+stretches AS (SELECT bin, arg_max(stop_reason, step) AS last_reason FROM placed GROUP BY bin),
+counts AS (
+  SELECT bin, stop_reason, sum(num_repeats)::BIGINT AS n FROM placed GROUP BY ALL
+  UNION ALL
+  SELECT bin + 1, last_reason, 1 FROM stretches {_QUIET_AFTER}
+),
+ends AS (
+  SELECT bin, lead(bin) OVER (ORDER BY bin) AS until FROM (SELECT DISTINCT bin FROM counts)
 )
+SELECT {x_of_bin(scope, length_ns)} AS x, {x_of_bin(scope, length_ns, "until")} AS x2,
+       stop_reason, n / sum(n) OVER (PARTITION BY bin) AS share
+FROM counts JOIN ends USING (bin)
 ORDER BY x
 """.strip()
 
@@ -319,9 +376,9 @@ GROUP BY ALL ORDER BY num_steps DESC, stop_reason
 
 def token_work(scope: Scope, length_ns: int) -> str:
     """Returns what the scheduled tokens of each bin were good for."""
-    number = bin_of(scope, length_ns)
+    number = bin_of(length_ns)
     return f"""
-SELECT {number} * {length_ns} / 1e6 AS x,
+SELECT {x_of_bin(scope, length_ns, number)} AS x,
        sum(num_useful_prefill_tokens + num_useful_decode_tokens)::BIGINT AS useful,
        sum(num_recomputed_tokens)::BIGINT AS recomputed,
        sum(num_rejected_draft_tokens)::BIGINT AS rejected,

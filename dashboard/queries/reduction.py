@@ -27,7 +27,9 @@ def grain_ns(scope: Scope, num_series: int = 4) -> int:
     return max(1, -(-scope.duration_ns // num_grains))
 
 
-_CLOCK_NS = tuple(seconds * NS for seconds in (60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400))
+_CLOCK_NS: tuple[int, ...] = tuple(
+    seconds * NS for seconds in (60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400)
+)
 """Above half a minute people count in minutes, hours and days."""
 
 
@@ -35,7 +37,7 @@ def _round_up(ns: int) -> int:
     if ns > 30 * NS:
         days = -(-ns // _CLOCK_NS[-1])
         return next((length for length in _CLOCK_NS if length >= ns), days * _CLOCK_NS[-1])
-    power = 10 ** (len(str(ns)) - 1)
+    power = int(10 ** (len(str(ns)) - 1))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= ns)
 
 
@@ -44,6 +46,14 @@ def x_of(scope: Scope, column: str = "ts") -> str:
     return f"({column} - {scope.start_ts}) / 1e6"
 
 
-def bin_of(scope: Scope, length_ns: int, column: str = "ts") -> str:
-    """Returns SQL for the number of the bin that a moment lies in."""
-    return f"({column} - {scope.start_ts}) // {length_ns}"
+def bin_of(length_ns: int, column: str = "ts") -> str:
+    """Returns SQL for the bin that a moment lies in.
+
+    Bins begin at round times of the clock: a window that moves on does not shift them.
+    """
+    return f"{column} // {length_ns}"
+
+
+def x_of_bin(scope: Scope, length_ns: int, number: str = "bin") -> str:
+    """Returns SQL for where a bin begins, in milliseconds since the window's start."""
+    return f"(({number}) * {length_ns} - {scope.start_ts}) / 1e6"

@@ -22,7 +22,7 @@ MIN_BRUSH_MS = 1.0
 
 def draw(page: Page) -> None:
     """Draws the page; on a live log the verdict and the charts keep themselves up to date."""
-    states.interrupted(page)
+    states.lost(page)
     st.fragment(_verdict, run_every=VERDICT_SECONDS if page.is_live else None)(page)
     is_moving = page.is_live and not page.is_pinned
     st.fragment(_charts, run_every=CHARTS_SECONDS if is_moving else None)(page)
@@ -35,6 +35,7 @@ def _verdict(page: Page) -> None:
         engine = page.diagnosis()
         st.session_state[LAST_DIAGNOSIS] = engine
         st.session_state.pop("lost_since", None)
+        states.interrupted(page)
         if engine is None or _is_blank(engine):
             states.idle(page)
             return
@@ -85,13 +86,20 @@ def _draw_timeline(page: Page, shown: Timeline) -> None:
         shown.chart,
         width="content",
         theme=None,
-        key=f"timeline-{page.scope.engine}-{page.theme}",
+        key=_chart_key(page),
         on_select="rerun",
         selection_mode=BRUSH,
     )
     with st.container(horizontal=True, horizontal_alignment="right"):
         header.links(page, shown.statements, "timeline")
     _follow_brush(page, told)
+
+
+def _chart_key(page: Page) -> str:
+    """Another window is another chart, without the brush; a live one stays the same chart."""
+    moving = page.is_live and not page.is_pinned
+    window = "live" if moving else f"{page.scope.start_ts}-{page.scope.end_ts}"
+    return f"timeline-{page.scope.engine}-{page.theme}-{window}"
 
 
 def _follow_brush(page: Page, told: object) -> None:

@@ -29,7 +29,7 @@ INSIDE = 62
 
 def draw(page: Page) -> None:
     """Draws the page; on a live log it keeps itself up to date."""
-    states.interrupted(page)
+    states.lost(page)
     is_moving = page.is_live and not page.is_pinned
     st.fragment(_explain, run_every=EVERY_SECONDS if is_moving else None)(page)
 
@@ -41,6 +41,7 @@ def _explain(page: Page) -> None:
         if engine is None:
             states.empty()
             return
+        states.interrupted(page)
         states.partial(engine.steps)
         _page(page, engine)
     except StepscopeError as error:

@@ -19,6 +19,7 @@ NAME = "request"
 
 def draw(page: Page) -> None:
     """Draws the story of the request that the address names, or the list."""
+    states.lost(page)
     states.interrupted(page)
     number = _wanted()
     is_moving = page.is_live and not page.is_pinned

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from telemetry.records import EVENT_CLASSES, NULLS, event_columns
+from telemetry.records import EVENT_CLASSES, NULLS
 from telemetry.ring.batch import Array, Loss, Position, RingBatch, RingState
 from telemetry.ring.reader import RingReader
 from telemetry.store.rows import RowBuffer, clean_text
+from telemetry.tables import event_columns
 from telemetry.vocabulary import EventKind, Phase
 
 _TABLE_OF_KIND: dict[int, str] = {

@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from telemetry.records import NULLS, Column, StepRequestRow, StepRow, columns_of, event_columns
+from telemetry.records import NULLS, Column, StepRequestRow, StepRow, columns_of
+from telemetry.tables import event_columns
 
 MAGIC = int.from_bytes(b"STEPRING", "little")
 LAYOUT_VERSION = 1

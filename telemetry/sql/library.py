@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from telemetry.sql.documentation import View, read_view
-from telemetry.sql.schema import BASE_TABLES, VOCABULARY_COLUMNS, empty_select
+from telemetry.sql.schema import BASE_TABLES, empty_select
+from telemetry.tables import VOCABULARY_COLUMNS
 from telemetry.vocabulary import VOCABULARIES
 
 if TYPE_CHECKING:

@@ -7,24 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from telemetry.records import DENSE_TABLES, TABLES, Column
-
-SQL_TYPES: dict[str, str] = {
-    "u1": "UTINYINT",
-    "u2": "USMALLINT",
-    "u4": "UINTEGER",
-    "u8": "UBIGINT",
-    "i4": "INTEGER",
-    "i8": "BIGINT",
-    "f8": "DOUBLE",
-    "bool": "BOOLEAN",
-    "str": "VARCHAR",
-    "u4[]": "UINTEGER[]",
-}
-"""DuckDB's type of each column type of the record."""
-
-VOCABULARY_COLUMNS = "enum VARCHAR, code UTINYINT, name VARCHAR"
-"""Columns of the lookup table `vocabulary`."""
+from telemetry.records import Column
+from telemetry.tables import DENSE_TABLES, SQL_TYPES, TABLES
 
 BASE_TABLES: dict[str, tuple[Column, ...]] = {
     **TABLES,

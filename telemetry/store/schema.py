@@ -1,6 +1,6 @@
 """The record's columns as DuckDB tables.
 
-Nothing here names a column: tables follow `records.TABLES` and `records.DENSE_TABLES`. No column
+Nothing here names a column: tables follow `tables.TABLES` and `tables.DENSE_TABLES`. No column
 is NOT NULL and there are no indexes: rows come in time order, and zone maps prune.
 """
 
@@ -8,21 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from telemetry.records import DENSE_TABLES, NULLS, SCHEMA_VERSION, TABLES, Column
+from telemetry.records import NULLS, SCHEMA_VERSION, Column
+from telemetry.tables import DENSE_TABLES, SQL_TYPES, TABLES, VOCABULARY_COLUMNS
 from telemetry.vocabulary import VOCABULARIES
-
-SQL_TYPES = {
-    "u1": "UTINYINT",
-    "u2": "USMALLINT",
-    "u4": "UINTEGER",
-    "u8": "UBIGINT",
-    "i4": "INTEGER",
-    "i8": "BIGINT",
-    "f8": "DOUBLE",
-    "bool": "BOOLEAN",
-    "str": "VARCHAR",
-    "u4[]": "UINTEGER[]",
-}
 
 
 def tables_of(dense: bool) -> dict[str, tuple[Column, ...]]:
@@ -40,8 +28,7 @@ def create_tables(database: str, dense: bool) -> list[str]:
         f"CREATE TABLE IF NOT EXISTS {database}.schema_info (version UINTEGER)",
         f"INSERT INTO {database}.schema_info SELECT {SCHEMA_VERSION} WHERE NOT EXISTS "
         f"(FROM {database}.schema_info WHERE version = {SCHEMA_VERSION})",
-        f"CREATE TABLE IF NOT EXISTS {database}.vocabulary "
-        "(enum VARCHAR, code UTINYINT, name VARCHAR)",
+        f"CREATE TABLE IF NOT EXISTS {database}.vocabulary ({VOCABULARY_COLUMNS})",
         f"INSERT INTO {database}.vocabulary FROM (VALUES {_vocabulary()}) new(enum, code, name) "
         f"WHERE NOT EXISTS (FROM {database}.vocabulary old "
         "WHERE old.enum = new.enum AND old.code = new.code)",

@@ -125,7 +125,7 @@ def test_pointing_at_a_moment_moves_the_cursor(visit: Visit) -> None:
     moves = itertools.cycle((300, 400, 500))
     while visit.picture() == before:
         assert time.monotonic() < deadline, "the cursor drew nothing"
-        visit.page.mouse.move(box["x"] + next(moves), box["y"] + 300, steps=4)
+        visit.page.mouse.move(box["x"] + next(moves), box["y"] + 250, steps=4)
     assert visit.complaints == []
 
 

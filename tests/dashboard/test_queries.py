@@ -49,6 +49,17 @@ def test_stretches_keep_a_panel_under_its_points() -> None:
         assert num_series * (scope.duration_ns / length) <= reduction.MAX_POINTS
 
 
+def test_bins_stay_where_they_are_when_the_window_moves_on() -> None:
+    log = LogBuilder().described().step(num_scheduled_tokens=1)
+    memory = log_of(log)
+    moments = set()
+    for later in (0, 130 * MS, 500 * MS):
+        scope = Scope(1, START - NS + later, START + NS)
+        x = rows(memory, panels.token_work(scope, NS))[0]["x"]
+        moments.add(round(scope.start_ts / 1e6 + x))
+    assert len(moments) == 1
+
+
 # ----------------------------------------------------------------------------------------- panels
 
 
@@ -122,7 +133,7 @@ def test_waiting_adds_up_to_the_queue_in_every_step(storm: MemoryLog, storm_scop
         stacked[row["x"]] = stacked.get(row["x"], 0.0) + row["y2"] - row["y"]
     means = rows(
         log,
-        f"SELECT (ts - {scope.start_ts}) // {100 * MS} * {100 * MS} / 1e6 AS x, "
+        f"SELECT (ts // {100 * MS} * {100 * MS} - {scope.start_ts}) / 1e6 AS x, "
         f"avg(num_running + num_waiting) AS n FROM steps WHERE {scope.where()} GROUP BY ALL",
     )
     assert stacked == {row["x"]: pytest.approx(row["n"]) for row in means}
@@ -215,7 +226,7 @@ def test_the_cursor_stops_at_preempting_steps_first(storm: MemoryLog, storm_scop
     stops = rows(storm, header.readouts(storm_scope))
     preempting = rows(
         storm,
-        f"SELECT count(DISTINCT {reduction.bin_of(storm_scope, _stop_ns(storm_scope))}) AS n "
+        f"SELECT count(DISTINCT {reduction.bin_of(_stop_ns(storm_scope))}) AS n "
         "FROM steps WHERE num_preempted > 0",
     )[0]["n"]
     assert len(stops) <= reduction.MAX_STOPS
@@ -303,3 +314,56 @@ def test_a_story_is_in_the_order_of_events() -> None:
         "caught_up",
         "finished",
     ]
+
+
+@pytest.mark.parametrize(
+    "statement", [panels.blocks_runs, panels.need_runs, panels.waiting_runs, panels.stop_runs]
+)
+def test_the_state_before_a_window_holds_when_it_begins(statement: Any) -> None:
+    log = LogBuilder().described()
+    state = {
+        "num_blocks_running": 0,
+        "num_blocks_waiting": 0,
+        "num_blocks_free_cached": 4,
+        "num_blocks_free_unhashed": 59,
+        "num_running": 0,
+        "num_waiting": 0,
+        "stop_reason": StopReason.queue_empty,
+    }
+    log.step(**state).advance(5 * NS).step(**state | {"num_blocks_free_unhashed": 58})
+    late = Scope(1, START + NS, START + 10 * NS)
+    memory = log_of(log)
+    before = rows(memory, header.window(late))[0]["before_ts"]
+    assert before == START
+    assert min(r["x"] for r in rows(memory, statement(late, before))) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("statement", "column"),
+    [
+        (panels.blocks_stretches, "y2"),
+        (panels.need_stretches, "free"),
+        (panels.waiting_stretches, "y2"),
+    ],
+)
+def test_after_a_stretch_its_last_state_holds_and_not_its_average(
+    statement: Any, column: str
+) -> None:
+    log = LogBuilder().described()
+    busy = {"num_running": 8, "num_blocks_running": 60, "num_blocks_free_unhashed": 3}
+    idle = {"num_running": 0, "num_blocks_running": 0, "num_blocks_free_unhashed": 63}
+    rest = {"num_waiting": 0, "num_blocks_waiting": 0, "num_blocks_free_cached": 0}
+    log.step(**busy | rest).step(**idle | rest)
+    last = rows(log_of(log), statement(LONG, NS))[-1]
+    expected = 63 if column == "free" else 0
+    assert last["x"] > 0
+    assert last[column] == expected
+
+
+def test_after_a_stretch_its_last_stop_reason_holds_until_the_next() -> None:
+    log = LogBuilder().described()
+    log.step(stop_reason=StopReason.kv_blocks_chunk).step(stop_reason=StopReason.queue_empty)
+    log.advance(5 * NS).step(stop_reason=StopReason.token_budget)
+    shares = rows(log_of(log), panels.stop_shares(LONG, NS))
+    quiet = [r for r in shares if r["x2"] is not None and r["x2"] - r["x"] > 1000]
+    assert [(r["stop_reason"], r["share"]) for r in quiet] == [("queue_empty", 1.0)]

@@ -22,7 +22,8 @@ import pyarrow as pa
 from telemetry.recorder import ListRecorder
 from telemetry.records import Column, StepRequests
 from telemetry.sql import create_views
-from telemetry.sql.schema import BASE_TABLES, VOCABULARY_COLUMNS, column_list
+from telemetry.sql.schema import BASE_TABLES, column_list
+from telemetry.tables import VOCABULARY_COLUMNS
 from telemetry.vocabulary import (
     VOCABULARIES,
     EventKind,

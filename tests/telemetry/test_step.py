@@ -13,12 +13,12 @@ from hypothesis import given, settings
 
 from telemetry import step_command
 from telemetry.errors import StepscopeError
-from telemetry.records import TABLES
 from telemetry.step import WIDTH, explain_step
 from telemetry.step_facts import read_step
 from telemetry.step_headline import headline, stop_sentence
 from telemetry.store.files import DayFile, attach, day_of
 from telemetry.store.schema import create_tables
+from telemetry.tables import TABLES
 from telemetry.vocabulary import PreemptionCause, SkipReason, StopReason
 from tests.telemetry.log_builder import LogBuilder, connect, insert, truncate
 from tests.telemetry.test_sql_preemptions import REQUESTS, RUNS, played

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from telemetry.records import (
-    DENSE_TABLES,
     EVENT_CLASSES,
-    TABLES,
     EngineRow,
     Event,
     RequestAdmitted,
@@ -23,6 +21,7 @@ from telemetry.records import (
     columns_of,
 )
 from telemetry.store import open_log
+from telemetry.tables import DENSE_TABLES, TABLES
 from telemetry.vocabulary import EventKind, Phase
 from tests.telemetry.collector.builders import collect, record, ring_for, rows
 from tests.telemetry.ring.builders import blank, filled, step

@@ -12,9 +12,9 @@ import duckdb
 import pytest
 
 from telemetry.errors import LogBusy, LogDamaged, LogNotFound
-from telemetry.records import TABLES
 from telemetry.store import log as log_module
 from telemetry.store import open_log
+from telemetry.tables import TABLES
 from tests.telemetry.collector.builders import collect, record, ring_for, rows
 
 
