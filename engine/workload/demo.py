@@ -52,7 +52,7 @@ def run_demo(args: argparse.Namespace) -> int:
         _load(url)
     _wait_for(lambda: not (log / "collector.json").exists(), STOP_SECONDS, "the collector to end")
     _say("3/4  record", f"{log}   ✓")
-    _say("4/4  diagnose", "\n")
+    print("4/4  diagnose\n", flush=True)
     code = subprocess.run([*_stepscope("diagnose"), "--log", str(log)], check=False).returncode
     print(f"\nnext   stepscope dashboard --log {log}")
     print(f"       stepscope diagnose --log {log} --json")
