@@ -128,6 +128,9 @@ def cost_line(account: Accounting) -> str:
     return " ".join(lines)
 
 
+OTHERS = "the worst one is explained here; choose another's window for its own cause"
+
+
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
     """A candidate for the cause: its mark, its number, the preemptions charged to it."""
@@ -141,8 +144,16 @@ class ChangeRow:
 _MARKS = {"confirmed": "▲", "rejected": "✓", "not_measured": NOT_MEASURED}
 
 
-def change_rows(explanation: Explanation, num_preemptions: int) -> list[ChangeRow]:
-    """Returns every candidate and what was charged to it; the column sums to the total."""
+def change_rows(
+    explanation: Explanation, num_preemptions: int, num_explained: int
+) -> list[ChangeRow]:
+    """Returns every candidate and what was charged to it; the column sums to the total.
+
+    Args:
+        explanation: of the worst episode.
+        num_preemptions: all of the window.
+        num_explained: those of that episode.
+    """
     rows = [
         ChangeRow(
             _MARKS[change.status],
@@ -154,8 +165,15 @@ def change_rows(explanation: Explanation, num_preemptions: int) -> list[ChangeRo
     ]
     left = num_preemptions - sum(row.num_preemptions for row in rows)
     if explanation.cause.kind == "setting":
-        rows.insert(0, ChangeRow("▲", "Setting", explanation.cause.sentence, left))
-        left = 0
-    why = explanation.cause.sentence if explanation.cause.kind == "undetermined" else ""
-    rows.append(ChangeRow("▲" if left else "✓", "Undetermined", why, left))
+        charged = min(left, num_explained)
+        rows.insert(0, ChangeRow("▲", "Setting", explanation.cause.sentence, charged))
+        left -= charged
+    if explanation.cause.kind == "undetermined":
+        charged = min(left, num_explained)
+        rows.append(ChangeRow("▲", "Undetermined", explanation.cause.sentence, charged))
+        left -= charged
+    else:
+        rows.append(ChangeRow("✓", "Undetermined", "", 0))
+    if left:
+        rows.append(ChangeRow(NOT_MEASURED, "Other episodes", OTHERS, left))
     return sorted(rows, key=lambda row: -row.num_preemptions)

@@ -93,8 +93,11 @@ class Page:
             found = _cached_diagnosis(str(self.path), source.stamp_of(self.path), *key, self.log)
         return found.engines[0] if found.engines else None
 
-    def explanation(self) -> Explanation | None:
-        """Returns every candidate for the worst storm's cause; None without a storm."""
+    def explanation(self) -> tuple[Explanation, int] | None:
+        """Returns every candidate for the worst storm's cause, and how many it evicted.
+
+        None without a storm.
+        """
         scope = self.scope
         key = (scope.engine, scope.start_ts, scope.end_ts)
         if self.is_live:
@@ -106,12 +109,12 @@ class Page:
         """Returns the same page with what has been written since; closed pages do not change."""
         if not self.is_live or self.is_pinned:
             return self
-        engines = _engines(self.log)
+        engines = read_engines(self.log)
         same = [start for start in engines if start.engine == self.engine.engine]
         if not same:
             return self
         return replace(
-            self, engines=engines, engine=same[0], scope=_whole_window(same[0], live=True)
+            self, engines=engines, engine=same[0], scope=whole_window(same[0], live=True)
         )
 
 
@@ -132,12 +135,12 @@ def open_page() -> Page | None:
         return None
     log = _open(str(path))
     is_live = log.is_live
-    engines = _engines(log)
+    engines = read_engines(log)
     if not engines:
         return None
     engine = _chosen(engines)
     wanted = address.parse_window(st.query_params)
-    whole = _whole_window(engine, live=is_live)
+    whole = whole_window(engine, live=is_live)
     if is_live:
         st.session_state[WAS_LIVE] = engine.engine
     scope = whole if wanted is None else Scope(engine.engine, *wanted)
@@ -185,7 +188,8 @@ def _chosen(engines: tuple[EngineStart, ...]) -> EngineStart:
     return next((start for start in engines if start.engine == wanted), engines[0])
 
 
-def _whole_window(engine: EngineStart, *, live: bool) -> Scope:
+def whole_window(engine: EngineStart, *, live: bool) -> Scope:
+    """Returns all that is known of an engine start; of a live one the last 15 minutes."""
     start = engine.first_ts
     if live:
         start = max(start, engine.newest_ts - LIVE_WINDOW_NS)
@@ -206,7 +210,8 @@ def _open(path: str) -> Log:
     return open_log(Path(path))
 
 
-def _engines(log: Log) -> tuple[EngineStart, ...]:
+def read_engines(log: Log) -> tuple[EngineStart, ...]:
+    """Returns every engine start of a log, the newest first."""
     columns = EngineStart.__dataclass_fields__
     rows = log.query(queries.ENGINES).to_pylist()
     return tuple(EngineStart(**{name: row[name] for name in columns}) for row in rows)
@@ -232,15 +237,15 @@ def _cached_diagnosis(
     return _diagnose(_log, engine, start_ts, end_ts)
 
 
-def _explain(log: Log, engine: int, start_ts: int, end_ts: int) -> Explanation | None:
+def _explain(log: Log, engine: int, start_ts: int, end_ts: int) -> tuple[Explanation, int] | None:
     storm = read_context(log, Window(start_ts=start_ts, end_ts=end_ts), engine).storm
-    return None if storm is None else storm.explanation
+    return None if storm is None else (storm.explanation, storm.account.num_rows)
 
 
 @st.cache_data(show_spinner=False, max_entries=40)
 def _cached_explanation(
     path: str, stamp: source.Stamp, engine: int, start_ts: int, end_ts: int, _log: Log
-) -> Explanation | None:
+) -> tuple[Explanation, int] | None:
     return _explain(_log, engine, start_ts, end_ts)
 
 

@@ -16,7 +16,7 @@ from dashboard.queries import header, panels
 from dashboard.queries.reduction import (
     MAX_EXACT_STEPS,
     MAX_MARKS,
-    MAX_POINTS,
+    MAX_RUNS,
     bin_ns,
     grain_ns,
 )
@@ -64,7 +64,7 @@ class _Reader:
         """Returns every change of state where they can be drawn, else stretches of a length."""
         if self.num_rows <= MAX_EXACT_STEPS:
             frame = self.ask(name, runs(self.scope, self.before_ts))
-            if len(frame) <= MAX_POINTS:
+            if len(frame) <= MAX_RUNS:
                 return frame, None
         length = grain_ns(self.scope, num_series)
         return self.ask(name, stretches(self.scope, length, self.before_ts)), length

@@ -130,9 +130,29 @@ class SchedulerConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationConfig:
+    """Speculative decoding; 0 drafts is none.
+
+    `num_lookahead_tokens` are slots that a drafter with KV of its own needs beyond the scheduled
+    tokens. `drop_last_hit_block` computes the last block of a prefix hit again, for a drafter that
+    needs its hidden states.
+    """
+
+    num_speculative_tokens: int = 0
+    num_lookahead_tokens: int = 0
+    drop_last_hit_block: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("num_speculative_tokens", "num_lookahead_tokens"):
+            value = getattr(self, name)
+            _require(value >= 0, f"{name} is {value}: it must be 0 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """All settings of an engine."""
 
+    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
     allow_oversize: bool = False

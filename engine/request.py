@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Protocol
 
 from engine.sampling import SamplingParams
 from telemetry.vocabulary import FinishReason, SkipReason
@@ -35,6 +36,13 @@ class RequestTimes:
     max_itl_ns: int | None = None
 
 
+class Grammar(Protocol):
+    """A compiled grammar, as far as the scheduler asks it."""
+
+    def accepted_prefix(self, token_ids: list[int]) -> list[int]:
+        """Returns the drafts up to the first one that the grammar refuses."""
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """One request, from arrival to its one end.
@@ -60,6 +68,7 @@ class Request:
     reads_prefix_cache: bool = True
     adapter: str | None = None
     cache_salt: str | None = None
+    grammar: Grammar | None = None
     trace_id: str | None = None
     parent_span_id: str | None = None
 
@@ -67,6 +76,10 @@ class Request:
     token_ids: array[int] = field(init=False)
     num_prompt_tokens: int = field(init=False)
     num_computed_tokens: int = 0
+    draft_token_ids: list[int] = field(default_factory=list)
+    """Guesses at its next tokens, to be scheduled behind the known ones."""
+    is_prefill_chunk: bool = False
+    """Whether its last grant left known tokens to compute."""
     high_water_mark: int = 0
     """Most tokens it ever had computed; positions below it are computed again after a loss."""
     num_preemptions: int = 0
@@ -77,6 +90,8 @@ class Request:
     skipped_for: SkipReason | None = None
     """Why it was last set aside; stays until it is admitted."""
     finish_reason: FinishReason | None = None
+    drafts_placed: list[int] = field(default_factory=list)
+    drafts_accepted: list[int] = field(default_factory=list)
     times: RequestTimes = field(default_factory=RequestTimes)
 
     def __post_init__(self) -> None:
@@ -87,6 +102,11 @@ class Request:
     def num_tokens(self) -> int:
         """Known tokens: prompt and outputs."""
         return len(self.token_ids)
+
+    @property
+    def num_tokens_with_drafts(self) -> int:
+        """Known tokens and drafts."""
+        return len(self.token_ids) + len(self.draft_token_ids)
 
     @property
     def num_output_tokens(self) -> int:

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.config import CacheConfig, EngineConfig, SchedulerConfig
+from engine.config import CacheConfig, EngineConfig, SchedulerConfig, SpeculationConfig
 from engine.request import Request
 from engine.sampling import SamplingParams
-from engine.scheduler import ModelRunnerOutput, Scheduler, SchedulerOutput
+from engine.scheduler import ModelRunnerOutput, PauseState, Scheduler, SchedulerOutput
 from telemetry.recorder import ListRecorder
 from telemetry.records import RequestPreempted
 from telemetry.vocabulary import FinishReason, PreemptionCause, SkipReason
@@ -35,21 +35,19 @@ def unsupported(vector: dict[str, Any]) -> list[str]:
     config = vector["config"]
     needs = {
         "async scheduling": config["async_scheduling"],
-        "speculation": config["spec"],
         "encoder": config["encoder"],
         "KV groups": [g["kind"] for g in config["kv_groups"]] != ["full"],
         "KV connector": config["kv_connector"],
         "sessions": any(r.get("resumable") for r in vector["requests"]),
-        "throttling": any(step.get("throttle_prefills") for step in vector["steps"]),
-        "pause": any(op[0] == "pause" for op in _all_ops(vector)),
     }
     return [name for name, needed in needs.items() if needed]
 
 
-def _all_ops(vector: dict[str, Any]) -> Iterator[list[Any]]:
-    for step in vector["steps"]:
-        yield from step.get("ops", [])
-        yield from step.get("mid_ops", [])
+class RefusingGrammar:
+    """The grammar of the recorded runs: it refuses token 3 and takes everything else."""
+
+    def accepted_prefix(self, token_ids: list[int]) -> list[int]:
+        return token_ids[: token_ids.index(3)] if 3 in token_ids else token_ids
 
 
 class Replayer:
@@ -76,7 +74,7 @@ class Replayer:
         if difference is not None:
             return difference
         num_events = len(self.recorder.events)
-        output = self.scheduler.schedule()
+        output = self.scheduler.schedule(throttle_prefills=step.get("throttle_prefills", False))
         seen = self._seen_schedule(output, step["sched"])
         difference = self._compare("sched", step["sched"], seen) or self._apply(
             step.get("mid_ops", [])
@@ -84,6 +82,7 @@ class Replayer:
         if difference is not None:
             return difference
         seen_update = self._update(output, step["update"])
+        self.scheduler.update_draft_token_ids(dict(step.get("drafts", [])))
         preempted = [
             self._name(event.request)
             for event in self.recorder.events[num_events:]
@@ -107,6 +106,8 @@ class Replayer:
                     self.scheduler.unblock(arguments[0])
                 case "grammar_error":
                     self.scheduler.unblock(arguments[0], SkipReason.grammar_failed)
+                case "pause":
+                    self.scheduler.set_pause(PauseState[arguments[0]])
                 case "reset_prefix_cache":
                     done = self.scheduler.reset_prefix_cache(reset_running=arguments[0])
                     if done is not arguments[1]:
@@ -129,6 +130,7 @@ class Replayer:
             reads_prefix_cache=not spec.get("skip_reading_prefix_cache", False),
             adapter=str(spec["lora"]) if spec.get("lora") else None,
             cache_salt=spec.get("cache_salt"),
+            grammar=RefusingGrammar() if spec.get("structured") else None,
             blocked_by=SkipReason.grammar_compiling if spec.get("structured") else None,
         )
         self.requests[name] = request
@@ -162,6 +164,7 @@ class Replayer:
             "n": [list(item) for item in output.num_scheduled_tokens.items()],
             "total": output.total_num_scheduled_tokens,
             "blocks": blocks,
+            "spec": [list(item) for item in output.scheduled_spec_decode_tokens.items()],
             "finished_ids": sorted(output.finished_req_ids),
             **self._state(),
         }
@@ -193,6 +196,9 @@ class Replayer:
         }
         if any(stats):
             seen["pc_stats"] = list(stats)
+        drafts = self.scheduler.take_speculation_stats()
+        if any(drafts):
+            seen["spec_stats"] = list(drafts)
         return seen
 
     def _oracle(self, name: str, count: int) -> list[int]:
@@ -228,7 +234,13 @@ class Replayer:
 
 
 def _engine_config(config: dict[str, Any]) -> EngineConfig:
+    spec = config["spec"] or {}
     return EngineConfig(
+        speculation=SpeculationConfig(
+            num_speculative_tokens=spec.get("num_speculative_tokens", 0),
+            num_lookahead_tokens=spec.get("num_lookahead_tokens", 0),
+            drop_last_hit_block=spec.get("drop_last_hit_block", False),
+        ),
         scheduler=SchedulerConfig(
             policy=config["policy"],
             max_num_seqs=config["max_num_seqs"],

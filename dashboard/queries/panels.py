@@ -9,7 +9,7 @@ beginning.
 
 from __future__ import annotations
 
-from dashboard.queries.reduction import MAX_MARKS, MAX_POINTS, bin_of, x_of, x_of_bin
+from dashboard.queries.reduction import MAX_MARKS, MAX_RUNS, bin_of, x_of, x_of_bin
 from diagnose.reading import Scope
 from telemetry.vocabulary import StopReason
 
@@ -121,7 +121,7 @@ SELECT {_first_x(scope)} AS x, series, y, y2
 FROM layers
 {_changes("y, y2")}
 ORDER BY ts
-LIMIT {MAX_POINTS + 1}
+LIMIT {MAX_RUNS + 1}
 """.strip()
 
 
@@ -165,7 +165,7 @@ SELECT {_first_x(scope)} AS x, {x_of(scope, "lead(ts) OVER (ORDER BY ts)")} AS x
        free, need
 FROM changes
 ORDER BY ts
-LIMIT {MAX_POINTS + 1}
+LIMIT {MAX_RUNS + 1}
 """.strip()
 
 
@@ -260,7 +260,7 @@ SELECT {_first_x(scope)} AS x, series, y, y2
 FROM layers
 {_changes("y, y2")}
 ORDER BY ts
-LIMIT {MAX_POINTS + 1}
+LIMIT {MAX_RUNS + 1}
 """.strip()
 
 
@@ -337,7 +337,7 @@ SELECT {_first_x(scope)} AS x, {x_of(scope, "lead(ts) OVER (ORDER BY ts)")} AS x
        stop_reason
 FROM changes
 ORDER BY ts
-LIMIT {MAX_POINTS + 1}
+LIMIT {MAX_RUNS + 1}
 """.strip()
 
 

@@ -6,6 +6,10 @@ from diagnose.reading import NS, Scope
 
 MAX_POINTS = 2_000
 """Most rows that a panel is drawn from."""
+MAX_RUNS = 1_500
+"""Changes of state up to which each is drawn; the ends of runs and of gaps come on top."""
+EDGES = 4
+"""Stretches of a series that lie across an edge of the window or only close it."""
 NUM_BINS = 70
 """Bars over the width of a window, about."""
 MAX_MARKS = 500
@@ -23,7 +27,7 @@ def bin_ns(scope: Scope) -> int:
 
 def grain_ns(scope: Scope, num_series: int = 4) -> int:
     """Returns the length of a stretch where changes of state are too many to draw."""
-    num_grains = MAX_POINTS // max(num_series, 1)
+    num_grains = MAX_POINTS // max(num_series, 1) - EDGES
     return max(1, -(-scope.duration_ns // num_grains))
 
 

@@ -25,6 +25,8 @@ LEFT, RIGHT = 0.45, 0.55
 """Shares of the page's width of the two columns."""
 INSIDE = 62
 """Pixels of a column that are not its card's content."""
+STACKED_BELOW = 1120
+"""Width of a page in pixels under which the columns stand under each other."""
 
 
 def draw(page: Page) -> None:
@@ -72,6 +74,11 @@ def _page(page: Page, engine: EngineDiagnosis) -> None:
         _lag(page, engine)
 
 
+def _inside(page: Page, share: float) -> int:
+    """Returns the width of a column's content, in pixels."""
+    return int(page.width * (1.0 if page.width < STACKED_BELOW else share)) - INSIDE
+
+
 def _who_evicted_whom(page: Page, account: Accounting) -> None:
     statement = queries.marks(page.scope, MAX_MARKS + 1)
     marks = page.ask(statement)
@@ -92,7 +99,7 @@ def _who_evicted_whom(page: Page, account: Accounting) -> None:
         told = st.altair_chart(
             eviction_map(
                 marks,
-                width=int(page.width * LEFT) - INSIDE,
+                width=_inside(page, LEFT),
                 theme=page.theme,
                 payers=(
                     account.num_newer_paid,
@@ -157,7 +164,7 @@ def _cost(page: Page, engine: EngineDiagnosis) -> None:
         )
         st.markdown(said or "0 tokens")
         if drawn:
-            width = int(page.width * RIGHT) - INSIDE
+            width = _inside(page, RIGHT)
             chart = cost_bar(drawn, width=width, theme=page.theme)
             st.altair_chart(chart, width="content", theme=None, key=f"cost-{page.theme}")
         st.caption(words.cost_line(account))
@@ -185,7 +192,7 @@ def _hardest(page: Page, num_affected: int) -> None:
             st.caption(f"Showing {len(victims):,} of {num_affected:,} requests, worst first.")
         told = st.dataframe(
             victims.assign(out=victims["out_ns"] / 1e6)[
-                ["request", "request_id", "times", "tokens_lost", "recomputed", "out", "went_to"]
+                ["request", "times", "tokens_lost", "recomputed", "out", "went_to", "request_id"]
             ],
             hide_index=True,
             height=344,
@@ -210,17 +217,17 @@ def _hardest(page: Page, num_affected: int) -> None:
 
 
 def _changes(page: Page, num_preemptions: int) -> None:
-    explanation = page.explanation()
+    explained = page.explanation()
     with st.container(border=True, key="card-changes"):
         st.markdown("**What changed, and what did not**")
-        if explanation is None:
+        if explained is None:
             st.caption("No episode for want of blocks: there is no change to look for.")
             return
         st.caption(
             "preemptions charged to each change of state; the number is what confirmed or "
             "rejected it"
         )
-        rows = words.change_rows(explanation, num_preemptions)
+        rows = words.change_rows(explained[0], num_preemptions, explained[1])
         with st.container(key="changes"):
             st.table(
                 [
@@ -269,7 +276,7 @@ def _lag(page: Page, engine: EngineDiagnosis) -> None:
             "lag",
         )
         st.caption("cumulative preemptions; a victim may be counted only with its next output")
-        width = int(page.width * RIGHT) - INSIDE
+        width = _inside(page, RIGHT)
         chart = counter_lag(
             page.ask(recorded_sql), scraped, scope=engine.scope, width=width, theme=page.theme
         )

@@ -39,6 +39,8 @@ class KVCacheManager:
         block_size: tokens of a block.
         max_model_len: no request needs blocks beyond it.
         watermark_blocks: blocks that an admission leaves free while something runs.
+        num_lookahead_tokens: slots beyond the scheduled tokens that a drafter writes.
+        drop_last_hit_block: the last block of a prefix hit is computed again.
     """
 
     def __init__(
@@ -50,6 +52,8 @@ class KVCacheManager:
         enable_caching: bool,
         reserve_full_prompt: bool,
         watermark_blocks: int,
+        num_lookahead_tokens: int = 0,
+        drop_last_hit_block: bool = False,
     ) -> None:
         self.pool = BlockPool(num_blocks)
         self.block_size = block_size
@@ -57,6 +61,8 @@ class KVCacheManager:
         self._enable_caching = enable_caching
         self._reserve_full_prompt = reserve_full_prompt
         self._watermark_blocks = watermark_blocks
+        self._num_lookahead_tokens = num_lookahead_tokens
+        self._drop_last_hit_block = drop_last_hit_block
         self._holdings: dict[int, _Holding] = {}
         self._keys: dict[int, list[BlockKey]] = {}
 
@@ -78,7 +84,7 @@ class KVCacheManager:
             if block is None:
                 break
             hits.append(block)
-        return hits
+        return hits[:-1] if self._drop_last_hit_block else hits
 
     def admit(
         self, request: Request, hits: list[int], num_tokens: int, *, spare_watermark: bool
@@ -94,7 +100,7 @@ class KVCacheManager:
             return shortage
         self.pool.take_cached(hits)
         end = len(hits) * self.block_size + num_tokens
-        fresh = self.pool.allocate(self._blocks_for(end) - len(hits))
+        fresh = self.pool.allocate(self._blocks_for(end + self._num_lookahead_tokens) - len(hits))
         self._holdings[request.number] = _Holding([*hits, *fresh], len(hits))
         self._enter_cache(request, end)
         return None
@@ -103,7 +109,7 @@ class KVCacheManager:
         """Gives a running request the blocks for `num_tokens` more; None, and nothing, if short."""
         holding = self._holdings[request.number]
         end = request.num_computed_tokens + num_tokens
-        missing = self._blocks_for(end) - len(holding.blocks)
+        missing = self._blocks_for(end + self._num_lookahead_tokens) - len(holding.blocks)
         if missing > self.pool.num_free:
             return None
         fresh = self.pool.allocate(missing) if missing > 0 else []
@@ -113,7 +119,7 @@ class KVCacheManager:
 
     def num_blocks_missing(self, request: Request, num_tokens: int) -> int:
         """Returns how many blocks `extend` would have to find."""
-        end = request.num_computed_tokens + num_tokens
+        end = request.num_computed_tokens + num_tokens + self._num_lookahead_tokens
         return max(0, self._blocks_for(end) - self.num_blocks_held(request))
 
     def num_blocks_for_all(self, request: Request) -> int:
@@ -177,7 +183,7 @@ class KVCacheManager:
         free = self.pool.num_free
         kept = self._watermark_blocks if spare_watermark else 0
         still_held = sum(not self.pool.is_free(block) for block in hits)
-        chunk_end = len(hits) * self.block_size + num_tokens
+        chunk_end = len(hits) * self.block_size + num_tokens + self._num_lookahead_tokens
         checks = [(StopReason.kv_blocks_chunk, self._blocks_for(chunk_end) - still_held)]
         if self._reserve_full_prompt:
             whole = self._blocks_for(request.num_tokens) - still_held

@@ -1,9 +1,11 @@
 """The scheduler: which request runs how many tokens in the next step, and who must go.
 
 Its tour: `scheduler` reads as the flow chart (budgets, running scan, preemption on shortage,
-admission unless something was preempted, output); `queues` order the waiting; `plan` is one step
-while it is being decided; `output` is what passes to the runner and back; `journal` writes each
-decision down, as the `rows` of the record. No torch, and nothing of the other rooms of the engine.
+admission unless something was preempted, output); `running_scan`, `preemption` and `waiting_scan`
+are its named steps, `speculation` and `stopping` what they ask. `state` is what it knows between
+two decisions, `queues` order the waiting, `plan` is one step while it is being decided. `output`
+is what passes to the runner and back; `journal` writes each decision down, as the `rows` of the
+record. No torch, and nothing of the other rooms of the engine.
 """
 
 from engine.scheduler.output import (
@@ -14,11 +16,13 @@ from engine.scheduler.output import (
     SchedulerOutput,
 )
 from engine.scheduler.scheduler import Scheduler
+from engine.scheduler.state import PauseState
 
 __all__ = [
     "CachedRequestData",
     "ModelRunnerOutput",
     "NewRequestData",
+    "PauseState",
     "RequestOutput",
     "Scheduler",
     "SchedulerOutput",

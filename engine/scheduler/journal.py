@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from engine.request import Request, RequestStatus
 from engine.scheduler.plan import Grant, StepPlan
-from engine.scheduler.rows import is_same_state, step_requests, step_row
+from engine.scheduler.rows import is_same_state, step_requests, step_row, with_accepted
 from telemetry.recorder import Recorder
 from telemetry.records import (
     Event,
@@ -37,7 +37,7 @@ from telemetry.vocabulary import (
 
 if TYPE_CHECKING:
     from engine.scheduler.output import ModelRunnerOutput
-    from engine.scheduler.scheduler import Scheduler
+    from engine.scheduler.state import PauseState, SchedulerState
 
 REPEAT_NS = 1_000_000_000
 
@@ -45,7 +45,9 @@ REPEAT_NS = 1_000_000_000
 class StepJournal:
     """Collects a step's rows while it is decided, executed and taken in."""
 
-    def __init__(self, recorder: Recorder, clock: Callable[[], int], scheduler: Scheduler) -> None:
+    def __init__(
+        self, recorder: Recorder, clock: Callable[[], int], scheduler: SchedulerState
+    ) -> None:
         self._recorder = recorder
         self._clock = clock
         self._scheduler = scheduler
@@ -55,6 +57,7 @@ class StepJournal:
         self._step = 0
         self._is_open = False
         self._unsettled: list[RequestPreempted] = []
+        self._accepted: dict[int, int] = {}
         self._update_ts = 0
         self._held: StepRow | None = None
 
@@ -100,6 +103,10 @@ class StepJournal:
         row.num_preemptions_total = self._scheduler.num_preemptions
         row.updated_ts = self._clock()
         row.update_ns = row.updated_ts - self._update_ts
+        if self._accepted and self._requests is not None:
+            row.num_accepted = sum(self._accepted.values())
+            self._requests = with_accepted(self._requests, self._accepted)
+            self._accepted = {}
         if not self._repeats_held(row):
             self._record(row)
 
@@ -223,6 +230,7 @@ class StepJournal:
             num_in_flight_tokens=0,
             num_output_tokens_kept=victim.num_output_tokens,
             num_withdrawn_tokens=0 if withdrawn is None else withdrawn.num_tokens,
+            num_withdrawn_drafts=0 if withdrawn is None else len(withdrawn.drafts),
             was_prefill=int(victim.num_computed_tokens < victim.num_tokens - 1),
             nth=victim.num_preemptions + 1,
         )
@@ -235,6 +243,12 @@ class StepJournal:
             if event.beneficiary == beneficiary.number:
                 event.beneficiary_allocated = 1
         self._unsettled.clear()
+
+    def verified(self, request: Request, num_drafts: int, num_accepted: int) -> None:
+        """A request's drafts have been compared with what the model says."""
+        request.drafts_placed.append(num_drafts)
+        request.drafts_accepted.append(num_accepted)
+        self._accepted[request.number] = num_accepted
 
     def got_tokens(self, request: Request) -> None:
         """A request has been given output tokens."""
@@ -274,8 +288,23 @@ class StepJournal:
                 preempted_ns=preempted_ns,
                 mean_itl_ns=decode_ns // gaps if decode_ns is not None and gaps > 0 else None,
                 max_itl_ns=times.max_itl_ns,
+                drafts_placed=request.drafts_placed or None,
+                drafts_accepted=request.drafts_accepted or None,
             )
         )
+
+    def pause_changed(self, pause: PauseState) -> None:
+        """An operator paused or unpaused the engine."""
+        is_paused = pause.name != "UNPAUSED"
+        self._events.append(
+            Event(
+                kind=EventKind.paused if is_paused else EventKind.unpaused,
+                step=self._step,
+                ts=self._clock(),
+                text=pause.name if is_paused else None,
+            )
+        )
+        self.publish_between_steps()
 
     def cache_reset(self, done: bool) -> None:
         """Somebody asked for an empty prefix cache."""

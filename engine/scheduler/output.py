@@ -64,6 +64,8 @@ class SchedulerOutput:
     total_num_scheduled_tokens: int = 0
     finished_req_ids: frozenset[str] = frozenset()
     preempted_req_ids: frozenset[str] = frozenset()
+    scheduled_spec_decode_tokens: dict[str, list[int]] = field(default_factory=dict)
+    """Draft tokens among the scheduled ones; -1 is a placeholder."""
     num_prefix_hit_tokens: dict[str, int] = field(default_factory=dict)
     """Local cache hit of each admission."""
 

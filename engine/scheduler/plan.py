@@ -18,13 +18,14 @@ class Grant:
     """What a request was given in this step.
 
     `num_wanted` is what it could have used; `new_blocks` were added to its table (its whole table
-    at an admission).
+    at an admission); `drafts` are the draft tokens and placeholders among its tokens.
     """
 
     request: Request
     num_wanted: int
     num_tokens: int
     new_blocks: list[int]
+    drafts: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class StepPlan:
     token_budget: int
     token_cap: int | None
     """Most tokens that one request may get; None where there is no such limit."""
+    defers_prefills: bool = False
+    """Whether prefills are throttled in this step."""
     grants: dict[str, Grant] = field(default_factory=dict)
     """In scheduling order: running requests first, then admissions."""
     admitted: list[Request] = field(default_factory=list)

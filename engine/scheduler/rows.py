@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.scheduler.plan import StepPlan
+from engine.scheduler.speculation import PLACEHOLDER
 from telemetry.records import StepRequests, StepRow
 from telemetry.vocabulary import StopReason
 
 if TYPE_CHECKING:
-    from engine.scheduler.scheduler import Scheduler
+    from engine.scheduler.state import SchedulerState
 
 NUM_FOLLOWERS = 16
 """Requests behind the head whose need of blocks is looked at."""
@@ -43,7 +45,7 @@ def _state(row: StepRow) -> tuple[int | None, ...]:
     )
 
 
-def step_row(plan: StepPlan, scheduler: Scheduler) -> StepRow:
+def step_row(plan: StepPlan, scheduler: SchedulerState) -> StepRow:
     """Returns the step's row as far as the scheduler knows it."""
     pool = scheduler.kv.pool
     head = plan.stop.head
@@ -83,20 +85,25 @@ def step_row(plan: StepPlan, scheduler: Scheduler) -> StepRow:
     return row
 
 
-def _min_follower_blocks(scheduler: Scheduler) -> int | None:
+def _min_follower_blocks(scheduler: SchedulerState) -> int | None:
     """Returns the least blocks that one of the requests behind the head would fill."""
     followers = islice(scheduler.waiting.near_head(NUM_FOLLOWERS + 1), 1, None)
     return min((scheduler.kv.num_blocks_for_all(request) for request in followers), default=None)
 
 
 def _split_tokens(row: StepRow, plan: StepPlan) -> None:
-    """Splits the scheduled tokens: computed before, prompt, output."""
-    prefill = recomputed = num_prefills = top_tokens = 0
+    """Splits the scheduled tokens: computed before, prompt, output, drafts, padding."""
+    prefill = recomputed = drafts = padding = num_prefills = top_tokens = 0
     for grant in plan.grants.values():
         request, num_tokens = grant.request, grant.num_tokens
         start = request.num_computed_tokens
         if num_tokens > top_tokens:
             row.top_request, top_tokens = request.number, num_tokens
+        if grant.drafts:
+            num_padding = grant.drafts.count(PLACEHOLDER)
+            padding += num_padding
+            drafts += len(grant.drafts) - num_padding
+            num_tokens -= len(grant.drafts)
         if (
             num_tokens == 1
             and start >= request.num_prompt_tokens
@@ -108,16 +115,23 @@ def _split_tokens(row: StepRow, plan: StepPlan) -> None:
         recomputed += fresh - start
         prefill += max(0, min(end, request.num_prompt_tokens) - fresh)
         num_prefills += request.num_output_tokens == 0 or start < request.num_tokens - 1
-    row.num_recomputed_tokens = recomputed
-    row.num_prefill_tokens = prefill
-    row.num_decode_tokens = plan.full_budget - plan.token_budget - recomputed - prefill
-    row.num_draft_tokens = row.num_padding_tokens = 0
+    row.num_recomputed_tokens, row.num_prefill_tokens = recomputed, prefill
+    row.num_draft_tokens, row.num_padding_tokens = drafts, padding
+    total = plan.full_budget - plan.token_budget
+    row.num_decode_tokens = total - recomputed - prefill - drafts - padding
+    row.num_placed = drafts + padding or None
     row.num_prefill_requests = num_prefills
     row.num_decode_requests = len(plan.grants) - num_prefills
     row.top_request_tokens = top_tokens if plan.grants else None
 
 
-def step_requests(plan: StepPlan, scheduler: Scheduler) -> StepRequests:
+def with_accepted(rows: StepRequests, accepted: dict[int, int]) -> StepRequests:
+    """Returns the dense rows with how many drafts of each request were right."""
+    numbers = [accepted.get(int(number), 0) for number in rows.request]
+    return replace(rows, num_accepted=np.array(numbers, dtype=np.uint16))
+
+
+def step_requests(plan: StepPlan, scheduler: SchedulerState) -> StepRequests:
     """Returns the dense rows: who was given tokens, then who ran and was given none."""
     grants, zeros = plan.grants.values(), plan.zeros
     requests = [grant.request for grant in grants] + [request for request, _, _ in zeros]
@@ -129,6 +143,7 @@ def step_requests(plan: StepPlan, scheduler: Scheduler) -> StepRequests:
         num_scheduled_tokens=_column([g.num_tokens for g in grants] + [0] * len(zeros)),
         num_computed_tokens=_column([request.num_computed_tokens for request in requests]),
         num_known_tokens=_column([len(request.token_ids) for request in requests]),
+        num_drafts=np.array([len(g.drafts) for g in grants] + [0] * len(zeros), dtype=np.uint16),
         num_blocks=_column(scheduler.kv.num_blocks_held_by(requests)),
         zero_reason=np.array([NO_REASON] * len(grants) + [r for *_, r in zeros], dtype=np.uint8),
     )

@@ -9,29 +9,15 @@ import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dashboard import colours
+from tests.dashboard.browsing import CANVAS, MILLISECONDS, Visit, chromium, needs_chromium
 from tests.dashboard.serving import Served, dashboard
 
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--no-first-run",
-]
-MILLISECONDS = 60_000
-CANVAS = "[data-testid=stVegaLiteChart] canvas"
-CHART = "[data-testid=stVegaLiteChart] :is(canvas, svg.marks)"
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs {CHROMIUM}: apt install chromium"),
-]
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+pytestmark = [pytest.mark.browser, needs_chromium]
 
 
 @pytest.fixture(scope="module")
@@ -41,60 +27,13 @@ def served(storm_log: Path) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield chromium
-        chromium.close()
-
-
-class Visit:
-    """A page in the browser, and what it complained of and asked for."""
-
-    def __init__(self, browser, served: Served, theme: str) -> None:
-        self.complaints: list[str] = []
-        self.strangers: list[str] = []
-        self.page = browser.new_page(viewport={"width": 1440, "height": 1200}, color_scheme=theme)
-        self.page.set_default_timeout(MILLISECONDS)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("console", self._said)
-        self.page.on("request", lambda request: self._asked(request.url, served.url))
-        self.page.goto(served.url)
-
-    def _said(self, message) -> None:
-        if message.type == "error":
-            self.complaints.append(message.text)
-
-    def _asked(self, url: str, own: str) -> None:
-        local = (own, own.replace("http", "ws"), "data:", "blob:")
-        if not url.startswith(local):
-            self.strangers.append(url)
-
-    def wait_for_charts(self) -> None:
-        self.page.wait_for_selector(CHART)
-
-    def picture(self) -> str:
-        """What is drawn on the chart."""
-        return str(self.page.evaluate(f"document.querySelector({CANVAS!r}).toDataURL()"))
-
-    def wait_for_colour(self, colour: str) -> None:
-        """Waits until the chart has a pixel of a colour, given as `#RRGGBB`."""
-        wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
-        self.page.wait_for_function(
-            """([selector, wanted]) => {
-              const canvas = document.querySelector(selector);
-              const drawn = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-              for (let i = 0; i < drawn.data.length; i += 4) {
-                if (wanted.every((part, k) => drawn.data[i + k] === part)) { return true; }
-              }
-              return false;
-            }""",
-            arg=[CANVAS, wanted],
-        )
+def browser() -> Iterator[Any]:
+    with chromium() as running:
+        yield running
 
 
 @pytest.fixture
-def visit(browser, served: Served) -> Iterator[Visit]:
+def visit(browser: Any, served: Served) -> Iterator[Visit]:
     opened = Visit(browser, served, "dark")
     yield opened
     opened.page.close()
@@ -102,7 +41,7 @@ def visit(browser, served: Served) -> Iterator[Visit]:
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
 def test_the_overview_is_drawn_and_says_the_verdict(
-    browser, served: Served, theme: colours.Theme
+    browser: Any, served: Served, theme: colours.Theme
 ) -> None:
     visit = Visit(browser, served, theme)
     visit.page.get_by_text("The KV pool holds 9 of these requests to their end").wait_for()

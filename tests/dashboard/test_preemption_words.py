@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from dashboard import preemption_words as words
 from diagnose.accounting import Accounting
 from diagnose.diagnosis import diagnose, read_context
+from diagnose.finding import Cause, CauseKind
+from diagnose.storm import Storm
 from diagnose.window import choose_window
 from telemetry.store import open_log
 
@@ -77,14 +80,42 @@ def test_the_parts_of_the_cost_are_what_was_lost(account: Accounting) -> None:
     assert parts[0][0] == "computed a second time"
 
 
-def test_every_change_is_told_and_their_preemptions_sum_to_the_total(storm_log: Path) -> None:
+@pytest.fixture(scope="module")
+def storm(storm_log: Path) -> Iterator[Storm]:
     with open_log(storm_log) as log:
         window = choose_window(log)
-        engine = diagnose(log, window).engines[0]
-        storm = read_context(log, window, engine.scope.engine).storm
-        assert storm is not None
-        rows = words.change_rows(storm.explanation, engine.accounting.num_rows)
+        engine = diagnose(log, window).engines[0].scope.engine
+        found = read_context(log, window, engine).storm
+        assert found is not None
+        assert found.explanation.changes
+        yield found
+
+
+def test_every_change_is_told_and_their_preemptions_sum_to_the_total(storm: Storm) -> None:
+    total = storm.account.num_rows
+    rows = words.change_rows(storm.explanation, total, total)
     assert len(rows) == 10
-    assert sum(row.num_preemptions for row in rows) == engine.accounting.num_rows
-    assert rows[0].mark == "▲"
-    assert "Undetermined" in {row.name for row in rows}
+    assert (rows[0].mark, rows[0].num_preemptions) == ("▲", total)
+    assert sum(row.num_preemptions for row in rows) == total
+
+
+def test_what_other_episodes_evicted_is_not_called_undetermined(storm: Storm) -> None:
+    own = storm.account.num_rows
+    rows = {r.name: r for r in words.change_rows(storm.explanation, own + 40, own)}
+    assert rows["Other episodes"].num_preemptions == 40
+    assert rows["Undetermined"].num_preemptions == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("undetermined", "Undetermined"), ("setting", "Setting")]
+)
+def test_an_episode_without_a_change_is_charged_to_what_explains_it(
+    storm: Storm, kind: CauseKind, name: str
+) -> None:
+    own = storm.account.num_rows
+    changes = tuple(replace(change, num_preemptions=0) for change in storm.explanation.changes)
+    cause = Cause(kind=kind, sentence=f"{kind}: because")
+    explanation = replace(storm.explanation, cause=cause, changes=changes)
+    rows = {r.name: r for r in words.change_rows(explanation, own + 40, own)}
+    assert (rows[name].mark, rows[name].num_preemptions) == ("▲", own)
+    assert rows["Other episodes"].num_preemptions == 40

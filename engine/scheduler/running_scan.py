@@ -1,0 +1,72 @@
+"""The running scan: who holds a slot is served first, in the order of admission."""
+
+from __future__ import annotations
+
+from engine.request import Request
+from engine.scheduler.plan import Grant, StepPlan
+from engine.scheduler.preemption import preempt
+from engine.scheduler.queues import choose_victim
+from engine.scheduler.speculation import drafts_within
+from engine.scheduler.state import PauseState, SchedulerState
+from telemetry.vocabulary import ZeroReason
+
+
+def serve_running(state: SchedulerState, plan: StepPlan) -> None:
+    """Serves the running list in its order, until the budget or the blocks run out."""
+    index = 0
+    while index < len(state.running) and plan.token_budget > 0:
+        request = state.running[index]
+        num_wanted = request.num_tokens_with_drafts - request.num_computed_tokens
+        num_tokens, reason = _tokens_for(state, plan, request, num_wanted)
+        if reason is not None:
+            plan.gave_nothing(request, num_wanted, reason)
+            index += 1
+            continue
+        new_blocks = _extend_or_preempt(state, request, num_tokens, plan)
+        if new_blocks is None:
+            break
+        drafts = drafts_within(request, num_tokens)
+        request.draft_token_ids = []
+        plan.give(Grant(request, num_wanted, num_tokens, new_blocks, drafts))
+        index = state.running.index(request, max(0, index - len(plan.preempted))) + 1
+    _note_unserved(state, plan, index)
+
+
+def _tokens_for(
+    state: SchedulerState, plan: StepPlan, request: Request, num_wanted: int
+) -> tuple[int, ZeroReason | None]:
+    """Returns how many tokens a running request may have, or why it gets none."""
+    if plan.defers_prefills and request.is_prefill_chunk:
+        return 0, ZeroReason.prefill_throttled
+    room = state.limits.max_model_len - 1 - request.num_computed_tokens
+    num_tokens = min(plan.capped(num_wanted), plan.token_budget, room)
+    return (num_tokens, None) if num_tokens > 0 else (0, ZeroReason.max_model_len)
+
+
+def _extend_or_preempt(
+    state: SchedulerState, request: Request, num_tokens: int, plan: StepPlan
+) -> list[int] | None:
+    """Finds blocks for a running request, preempting until they suffice.
+
+    Returns None when the request had to go itself.
+    """
+    while (new_blocks := state.kv.extend(request, num_tokens)) is None:
+        victim = choose_victim(state.limits.policy, state.running)
+        needed = state.kv.num_blocks_missing(request, num_tokens)
+        preempt(state, victim, beneficiary=request, plan=plan, num_blocks_needed=needed)
+        if victim is request:
+            return None
+    state.journal.beneficiary_allocated(request)
+    return new_blocks
+
+
+def _note_unserved(state: SchedulerState, plan: StepPlan, index: int) -> None:
+    """Gives everybody that the running scan did not reach a reason."""
+    reason = ZeroReason.behind_preempted
+    if state.pause is PauseState.PAUSED_ALL:
+        reason = ZeroReason.paused_all
+    elif plan.token_budget <= 0:
+        reason = ZeroReason.token_budget
+    for request in state.running[index:]:
+        num_wanted = request.num_tokens_with_drafts - request.num_computed_tokens
+        plan.gave_nothing(request, num_wanted, reason)

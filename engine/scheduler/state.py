@@ -1,0 +1,121 @@
+"""What the scheduler knows between two decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import astuple
+from enum import Enum, auto
+
+from engine.config import EngineConfig
+from engine.kv_cache import KVCacheManager, PrefixCacheStats
+from engine.request import Request
+from engine.scheduler.journal import StepJournal
+from engine.scheduler.queues import RequestQueue, make_queue
+from engine.scheduler.speculation import SpeculationStats
+from telemetry.recorder import NullRecorder, Recorder
+from telemetry.records import RunClock
+from telemetry.vocabulary import SkipReason
+
+
+class PauseState(Enum):
+    """How far an operator has stopped the engine.
+
+    PAUSED_NEW: who runs goes on, nobody is admitted but those that hold blocks already.
+    PAUSED_ALL: steps schedule nothing.
+    """
+
+    UNPAUSED = auto()
+    PAUSED_NEW = auto()
+    PAUSED_ALL = auto()
+
+
+class SchedulerState:
+    """Queues, blocks and counters; the scans read and change them.
+
+    Invariants:
+        A request is in exactly one of `running`, `waiting`, `kv_holding_waiting`.
+        `num_preemptions` counts every loss of blocks, whether or not it could be recorded.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        recorder: Recorder | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        self.config = config
+        self.limits = config.scheduler
+        self.clock = clock if clock is not None else RunClock.start().now
+        self.kv = KVCacheManager(
+            num_blocks=config.cache.num_gpu_blocks,
+            block_size=config.cache.block_size,
+            max_model_len=config.scheduler.max_model_len,
+            enable_caching=config.cache.enable_prefix_caching,
+            reserve_full_prompt=config.scheduler.scheduler_reserve_full_isl,
+            watermark_blocks=config.watermark_blocks,
+            num_lookahead_tokens=config.speculation.num_lookahead_tokens,
+            drop_last_hit_block=config.speculation.drop_last_hit_block,
+        )
+        self.requests: dict[str, Request] = {}
+        self.running: list[Request] = []
+        self.waiting: RequestQueue = make_queue(config.scheduler.policy)
+        self.kv_holding_waiting: RequestQueue = make_queue(config.scheduler.policy)
+        self.skipped: set[Request] = set()
+        self.failed: list[Request] = []
+        """Waiting requests that were found to have failed; the next update ends them."""
+        self.finished_ids: set[str] = set()
+        self.preempted_ids: set[str] = set()
+        self.num_steps = 0
+        self.num_preemptions = 0
+        self.pause = PauseState.UNPAUSED
+        self.left_ready_waiting = False
+        """Whether the last admission scan that was not throttled left ready requests behind."""
+        self.prefix_cache_stats = PrefixCacheStats()
+        self.speculation_stats = SpeculationStats()
+        self.journal = StepJournal(recorder or NullRecorder(), self.clock, self)
+
+    @property
+    def num_running(self) -> int:
+        """Requests that hold a slot."""
+        return len(self.running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that wait, for whatever reason."""
+        return len(self.waiting) + len(self.kv_holding_waiting)
+
+    def has_requests(self) -> bool:
+        """Whether a step has anything to do, be it to tell the runner who has ended."""
+        return bool(self.requests) or bool(self.finished_ids)
+
+    def head_queue(self) -> RequestQueue:
+        """Returns the queue whose head is next: who holds blocks already goes first."""
+        return self.kv_holding_waiting if len(self.kv_holding_waiting) else self.waiting
+
+    def set_aside(self, request: Request, reason: SkipReason) -> None:
+        """Notes why a waiting request is passed over; it counts as skipped until it is admitted."""
+        if request.skipped_for is not reason:
+            request.skipped_for = reason
+            self.skipped.add(request)
+            self.journal.skipped(request, reason)
+
+    def take_prefix_cache_stats(self) -> tuple[int, ...]:
+        """Returns the look-ups since the last call, as `PrefixCacheStats` lists them."""
+        stats, self.prefix_cache_stats = self.prefix_cache_stats, PrefixCacheStats()
+        return astuple(stats)
+
+    def take_speculation_stats(self) -> tuple[int, ...]:
+        """Returns the verified drafts since the last call, as `SpeculationStats` lists them."""
+        stats, self.speculation_stats = self.speculation_stats, SpeculationStats()
+        return astuple(stats)
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError unless queues, requests, blocks and cache agree."""
+        self.kv.check_integrity()
+        places = [*self.running, *self.waiting, *self.kv_holding_waiting]
+        assert len(places) == len(set(places)) == len(self.requests), "a request is lost or twice"
+        for request in self.requests.values():
+            assert 0 <= request.num_computed_tokens <= request.num_tokens, "computed beyond known"
+            held = self.kv.num_blocks_held(request)
+            assert held * self.kv.block_size >= request.num_computed_tokens, "computed without KV"

@@ -1,0 +1,150 @@
+"""The waiting scan: who is let in, who is set aside, and what ends it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.request import Request, RequestStatus
+from engine.scheduler.plan import AdmissionStop, Grant, StepPlan
+from engine.scheduler.queues import RequestQueue
+from engine.scheduler.speculation import PLACEHOLDER
+from engine.scheduler.state import PauseState, SchedulerState
+from telemetry.vocabulary import SkipReason, StopReason
+
+
+def admit_waiting(state: SchedulerState, plan: StepPlan) -> AdmissionStop:
+    """Lets waiting requests in, until one limit ends the scan.
+
+    Who cannot run for a reason of its own is set aside and the scan goes on; who does not fit
+    ends it for all behind.
+    """
+    set_aside: list[tuple[RequestQueue, Request]] = []
+    adapters = plan.adapters()
+    padding = _Padding.of(state, plan)
+    while (stop := _limit(state, plan)) is None:
+        queue = state.head_queue()
+        request = queue.pop()
+        skip = _skip_reason(state, request, adapters)
+        if skip is SkipReason.grammar_failed:
+            state.failed.append(request)
+        if skip is not None:
+            state.set_aside(request, skip)
+            set_aside.append((queue, request))
+            continue
+        stop = _admit(state, request, plan, padding)
+        if stop is not None:
+            queue.put_back(request)
+            break
+        if request.adapter is not None:
+            adapters.add(request.adapter)
+    for queue, request in reversed(set_aside):
+        queue.put_back(request)
+    _remember_who_was_left(state, plan)
+    return stop
+
+
+@dataclass(frozen=True, slots=True)
+class _Padding:
+    """Whether who is admitted with one token to do is padded to the size of a verification.
+
+    Not beside a running request in mid-prefill, and only in company or behind a prefix hit.
+    """
+
+    num_drafts: int
+    in_company: bool
+    max_model_len: int
+
+    @classmethod
+    def of(cls, state: SchedulerState, plan: StepPlan) -> _Padding:
+        """Returns the rule of this step, from what the running scan has granted."""
+        beside_prefill = any(grant.request.is_prefill_chunk for grant in plan.grants.values())
+        num_drafts = 0 if beside_prefill else state.config.speculation.num_speculative_tokens
+        return cls(num_drafts, bool(plan.grants), state.limits.max_model_len)
+
+    def drafts_for(self, num_wanted: int, num_computed_tokens: int) -> int:
+        """Returns how many placeholders an admission gets."""
+        if num_wanted != 1 or not (self.in_company or num_computed_tokens > 0):
+            return 0
+        fits = num_computed_tokens + 1 + self.num_drafts + 1 <= self.max_model_len
+        return self.num_drafts if fits else 0
+
+
+def _limit(state: SchedulerState, plan: StepPlan) -> AdmissionStop | None:
+    """Returns the limit that keeps the next one out whoever it is; None if there is none."""
+    limits = state.limits
+    head = state.head_queue().peek()
+    if head is None:
+        return AdmissionStop(StopReason.queue_empty)
+    if state.pause is PauseState.PAUSED_ALL:
+        return AdmissionStop(StopReason.paused_all)
+    if plan.preempted:
+        return AdmissionStop(StopReason.preempted_this_step)
+    if plan.token_budget <= 0:
+        return AdmissionStop(StopReason.token_budget, head)
+    if state.pause is PauseState.PAUSED_NEW and not len(state.kv_holding_waiting):
+        return AdmissionStop(StopReason.paused_new, head)
+    if len(state.running) >= limits.active_seqs:
+        if limits.active_seqs < limits.max_num_seqs:
+            return AdmissionStop(StopReason.max_num_active_seqs, head)
+        return AdmissionStop(StopReason.max_num_seqs, head)
+    return None
+
+
+def _skip_reason(state: SchedulerState, request: Request, adapters: set[str]) -> SkipReason | None:
+    """Returns why a request is set aside while others go on; None if it may run."""
+    if request.blocked_by is not None:
+        return request.blocked_by
+    limit = state.limits.max_loras
+    if limit is None or request.adapter is None or request.adapter in adapters:
+        return None
+    return SkipReason.lora_slots if len(adapters) >= limit else None
+
+
+def _admit(
+    state: SchedulerState, request: Request, plan: StepPlan, padding: _Padding
+) -> AdmissionStop | None:
+    """Moves a request to the running list with its first chunk, or says what keeps it out."""
+    hits = state.kv.find_hits(request)
+    num_hit_tokens = len(hits) * state.kv.block_size
+    num_wanted = request.num_tokens - num_hit_tokens
+    if plan.defers_prefills and num_wanted > 1:
+        return AdmissionStop(StopReason.prefill_throttled, request)
+    num_drafts = padding.drafts_for(num_wanted, num_hit_tokens)
+    if num_drafts and 1 + num_drafts > plan.token_budget:
+        return AdmissionStop(StopReason.draft_padding, request)
+    num_tokens = plan.capped(num_wanted + num_drafts)
+    if num_tokens > plan.token_budget and not state.limits.enable_chunked_prefill:
+        return AdmissionStop(StopReason.chunked_prefill_disabled, request)
+    num_tokens = min(num_tokens, plan.token_budget)
+    shortage = state.kv.admit(request, hits, num_tokens, spare_watermark=bool(state.running))
+    if shortage is not None:
+        return AdmissionStop(shortage.reason, request, shortage.num_blocks_needed)
+    if state.kv.looks_up(request):
+        state.prefix_cache_stats.count(request, num_hit_tokens)
+    _enter_running(state, request, num_hit_tokens, plan)
+    placeholders = [PLACEHOLDER] * max(0, num_tokens - num_wanted)
+    blocks = state.kv.block_ids(request)
+    plan.num_hit_tokens[request.request_id] = num_hit_tokens
+    plan.give(Grant(request, num_wanted, num_tokens, blocks, placeholders))
+    state.journal.admitted(request, plan)
+    return None
+
+
+def _enter_running(
+    state: SchedulerState, request: Request, num_computed_tokens: int, plan: StepPlan
+) -> None:
+    resumed = request.status is RequestStatus.PREEMPTED
+    (plan.resumed if resumed else plan.admitted).append(request)
+    request.is_catching_up = resumed
+    request.status = RequestStatus.RUNNING
+    request.num_computed_tokens = num_computed_tokens
+    request.skipped_for = None
+    state.skipped.discard(request)
+    state.running.append(request)
+
+
+def _remember_who_was_left(state: SchedulerState, plan: StepPlan) -> None:
+    """Notes for later throttled steps whether this scan left requests that could have run."""
+    ran = not plan.preempted and state.pause is not PauseState.PAUSED_ALL
+    if ran and not plan.defers_prefills:
+        state.left_ready_waiting = state.num_waiting > len(state.skipped)
