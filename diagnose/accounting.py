@@ -184,7 +184,8 @@ WHERE engine = {engine} AND ts <= {end} AND coalesce(finished_ts, {end}) >= {sta
 COUNTER_SQL = """
 SELECT (SELECT max(num_preemptions_total) FROM steps
         WHERE engine = {engine} AND ts < {start})::BIGINT AS before,
-       (SELECT arg_min(num_preemptions_total::BIGINT - coalesce(num_preempted, 0)::BIGINT, step) FROM steps
+       (SELECT arg_min(num_preemptions_total::BIGINT - coalesce(num_preempted, 0)::BIGINT, step)
+        FROM steps
         WHERE {where} AND num_preemptions_total IS NOT NULL)::BIGINT AS at_first_row,
        greatest(
            (SELECT max(num_preemptions_total) FROM steps WHERE {where}),
