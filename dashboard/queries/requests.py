@@ -57,7 +57,9 @@ WITH happened AS (
   SELECT seq, step, ts, event_kind_name(kind),
          CASE WHEN kind = event_kind('skipped') THEN skip_reason_name(reason) END,
          num_hit_tokens, num_scheduled_tokens, beneficiary, text
-  FROM request_events WHERE engine = {engine} AND request = {request}
+  FROM request_events
+  WHERE engine = {engine} AND request = {request}
+    AND kind NOT IN (event_kind('arrived'), event_kind('finished'))
   UNION ALL
   SELECT seq, step, ts, 'finished', finish_reason_name(reason), NULL, NULL, NULL, text
   FROM request_finishes WHERE engine = {engine} AND request = {request}

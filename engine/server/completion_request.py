@@ -106,6 +106,8 @@ def _load_object(raw: bytes) -> dict[str, Any]:
         body = json.loads(raw)
     except ValueError as error:
         raise bad_request(f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise bad_request("the body is nested too deeply: a request is one flat object") from None
     if not isinstance(body, dict):
         raise bad_request(f"the body is a JSON {type(body).__name__}: it must be an object")
     return body

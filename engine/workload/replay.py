@@ -44,6 +44,8 @@ class ReplayOptions:
             raise WorkloadError(f"--seed is {self.seed}: it must be 0 or more")
         if self.vocab_size is not None and self.vocab_size < 1:
             raise WorkloadError(f"--vocab is {self.vocab_size}: it must be 1 or more")
+        if not self.timeout_seconds > 0:
+            raise WorkloadError(f"--timeout is {self.timeout_seconds}: it must be above 0 seconds")
 
 
 async def replay(
@@ -57,11 +59,7 @@ async def replay(
     Raises:
         WorkloadError: the API cannot be reached, or does not say what its vocabulary is.
     """
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-    timeout = httpx.Timeout(options.timeout_seconds, pool=None)
-    async with httpx.AsyncClient(
-        base_url=url, limits=limits, timeout=timeout, trust_env=False
-    ) as http:
+    async with _connect(url, options.timeout_seconds) as http:
         model = await _ask_for_model(http, url, options)
         run = _Run(http, model, options, progress)
         started = time.perf_counter()
@@ -72,12 +70,29 @@ async def replay(
         return LoadReport.of(results, duration_seconds=time.perf_counter() - started)
 
 
+def _connect(url: str, timeout_seconds: float) -> httpx.AsyncClient:
+    try:
+        return httpx.AsyncClient(
+            base_url=url,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+            timeout=httpx.Timeout(timeout_seconds, pool=None),
+            trust_env=False,
+        )
+    except httpx.InvalidURL as error:
+        raise WorkloadError(
+            f"--url is {url!r}: {error}; write it like http://127.0.0.1:8000"
+        ) from None
+
+
 async def _ask_for_model(http: httpx.AsyncClient, url: str, options: ReplayOptions) -> ServedModel:
     try:
         model = await find_model(http, options.model)
     except (httpx.HTTPError, httpx.InvalidURL, LookupError, ValueError) as error:
-        reason = str(error) or type(error).__name__
-        raise WorkloadError(f"{url} does not answer as an OpenAI API: {reason}") from None
+        reason = (str(error) or type(error).__name__).partition("\n")[0].rstrip(".")
+        raise WorkloadError(
+            f"{url} does not answer as an OpenAI API: {reason}; "
+            "start one with `stepscope serve`, or correct --url"
+        ) from None
     vocab_size = options.vocab_size or model.vocab_size
     if vocab_size is None:
         raise WorkloadError(

@@ -368,3 +368,11 @@ def test_after_a_stretch_its_last_stop_reason_holds_until_the_next() -> None:
     shares = rows(log_of(log), panels.stop_shares(LONG, NS))
     quiet = [r for r in shares if r["x2"] is not None and r["x2"] - r["x"] > 1000]
     assert [(r["stop_reason"], r["share"]) for r in quiet] == [("queue_empty", 1.0)]
+
+
+def test_a_story_tells_arrival_and_end_once() -> None:
+    log = LogBuilder().described()
+    log.arrived(0).step().admitted(0).first_token(0).finished(0)
+    told = rows(log_of(log), requests.story(log.engine, 0))
+    kinds = [row["kind"] for row in told]
+    assert kinds.count("arrived") == kinds.count("finished") == 1

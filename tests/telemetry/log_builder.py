@@ -202,9 +202,13 @@ class LogBuilder:
         return self._add("heartbeats", {"ts": self.now, "step": self.current_step} | columns)
 
     def _event(self, table: str, columns: Mapping[str, Any]) -> Self:
-        own = {"seq": self._seq, "step": max(self.current_step, 0), "ts": self.now}
+        """Adds an event; one with a table of its own has a row in `request_events` as well."""
+        row = {"seq": self._seq, "step": max(self.current_step, 0), "ts": self.now} | dict(columns)
         self._seq += 1
-        return self._add(table, own | dict(columns))
+        if table != "request_events":
+            shared = {name: row[name] for name in _SHARED_COLUMNS if name in row}
+            self._add("request_events", {"kind": _KIND_OF_TABLE[table]} | shared)
+        return self._add(table, row)
 
     def _add(self, table: str, columns: Mapping[str, Any]) -> Self:
         known = {column.name for column in BASE_TABLES[table]}
@@ -213,6 +217,14 @@ class LogBuilder:
             raise ValueError(f"{table} has no column {sorted(unknown)}: see telemetry.records")
         self.rows[table].append({"engine": self.engine} | dict(columns))
         return self
+
+
+_SHARED_COLUMNS = ("seq", "step", "ts", "request", "reason", "text")
+_KIND_OF_TABLE = {
+    "request_arrivals": EventKind.arrived,
+    "request_finishes": EventKind.finished,
+    "encoder_items": EventKind.item_scheduled,
+}
 
 
 def _dense_rows(dense: StepRequests) -> list[dict[str, Any]]:
