@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,6 @@ from telemetry.records import RunClock
 from telemetry.ring import open_recorder
 
 if TYPE_CHECKING:
-    from engine.server.messages import EngineReady
     from engine.server.server import Server
 
 __version__ = "0.1.0"
@@ -92,12 +92,17 @@ def _prepare(options: argparse.Namespace, server: Server) -> None:
 
     server.mount("/metrics", metrics_app(server.stats))
     if not options.no_record:
-        from telemetry.collector import keep_collector
+        from telemetry.collector import keep_collector, prepare_log
 
-        def keep(url: str, ready: EngineReady) -> None:
-            keep_collector(options.log, detail=options.detail, linger_seconds=options.linger)
-
-        server.on_ready(keep)
+        prepare_log(options.log, linger_seconds=options.linger)
+        server.on_start(
+            partial(
+                keep_collector,
+                options.log,
+                detail=options.detail,
+                linger_seconds=options.linger,
+            )
+        )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -120,6 +125,8 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a file, a folder or a port that this machine does not give
+        print(f"stepscope: {options.command} failed: {error}", file=sys.stderr)
     return 2
 
 

@@ -64,7 +64,10 @@ FROM quarters
 
 QUEUED_SQL = """
 SELECT sum(spent) FILTER (phase = 'queued')::BIGINT AS queued_ns, sum(spent)::BIGINT AS all_ns,
-       mode(reason) FILTER (phase = 'queued' AND reason <> 'not_visited') AS reason
+       mode(reason) FILTER (phase = 'queued' AND reason <> 'not_visited') AS reason,
+       (SELECT mode(stop_reason_name(stop_reason)) FROM steps
+        WHERE {where} AND num_waiting > 0 AND stop_reason_name(stop_reason) <> 'queue_empty')
+           AS head_reason
 FROM (
     SELECT phase, reason,
            least(coalesce(end_ts, {end}), {end}) - greatest(start_ts, {start}) AS spent
@@ -169,9 +172,11 @@ def _long_queue(context: Context) -> Stall | None:
     share = (row["queued_ns"] or 0) / max(row["all_ns"] or 0, 1)
     if share < MIN_QUEUED_SHARE:
         return None
-    reason = row["reason"] or "an unrecorded reason"
+    reason, what = row["reason"] or "an unrecorded reason", "for"
+    if reason == "behind_head" and row["head_reason"] is not None:
+        reason, what = row["head_reason"], "behind a head that waited for"
     return Stall(
-        sentence=f"Requests spent {percent(share)} of their time queued, mostly for {reason}.",
+        sentence=f"Requests spent {percent(share)} of their time queued, mostly {what} {reason}.",
         name="share of the requests' time spent queued",
         value=share,
         unit="ratio",

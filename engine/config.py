@@ -134,24 +134,44 @@ class SpeculationConfig:
     """Speculative decoding; 0 drafts is none.
 
     `num_lookahead_tokens` are slots that a drafter with KV of its own needs beyond the scheduled
-    tokens. `drop_last_hit_block` computes the last block of a prefix hit again, for a drafter that
-    needs its hidden states.
+    tokens, `prefill_lookahead` positions that it looks at beyond a chunk. `drop_last_hit_block`
+    computes the last block of a prefix hit again, for a drafter that needs its hidden states.
     """
 
     num_speculative_tokens: int = 0
     num_lookahead_tokens: int = 0
+    prefill_lookahead: int = 0
     drop_last_hit_block: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("num_speculative_tokens", "num_lookahead_tokens"):
+        for name in ("num_speculative_tokens", "num_lookahead_tokens", "prefill_lookahead"):
             value = getattr(self, name)
             _require(value >= 0, f"{name} is {value}: it must be 0 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
-    """All settings of an engine."""
+class EncoderConfig:
+    """Encoder inputs of multimodal prompts, in embeddings.
 
+    `compute_budget` is what one step may encode, `cache_size` what the encoder cache holds. With
+    `disable_chunked_mm_input` a chunk of a prompt never ends in the middle of an item.
+    """
+
+    compute_budget: int
+    cache_size: int
+    disable_chunked_mm_input: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("compute_budget", "cache_size"):
+            value = getattr(self, name)
+            _require(value >= 1, f"encoder {name} is {value}: it must be 1 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """All settings of an engine. `encoder` is None for a model without encoder inputs."""
+
+    encoder: EncoderConfig | None = None
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)

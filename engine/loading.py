@@ -22,6 +22,10 @@ SCRIPTED_MAX_POSITION = 4096
 SCRIPTED_NUM_BLOCKS = 8192
 
 
+class EngineMemoryError(ValueError):
+    """The settings ask for more memory than there is; the message says which of them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedEngine:
     """A runner that is ready, with the configuration that it was built for."""
@@ -87,11 +91,19 @@ def _load_model(settings: EngineSettings, phase_hook: Callable[[Phase], None]) -
         override=settings.num_gpu_blocks_override,
     )
     config = settings.config(num_gpu_blocks=num_gpu_blocks, max_position=model.max_position)
-    runner = ModelRunner(model, config, phase_hook=phase_hook, seed=settings.seed)
     block_bytes = model.kv_shape.block_bytes(settings.block_size)
     total_bytes = None
     if model.device.type == "cuda":
         total_bytes = torch.cuda.mem_get_info(model.device)[1]
+    _check_pool(num_gpu_blocks * block_bytes, total_bytes or _host_bytes(), num_gpu_blocks)
+    try:
+        runner = ModelRunner(model, config, phase_hook=phase_hook, seed=settings.seed)
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise EngineMemoryError(
+            f"there is no memory for {config.scheduler.max_num_seqs:,} requests of "
+            f"{config.scheduler.max_model_len:,} tokens and {num_gpu_blocks:,} KV blocks: lower "
+            f"--max-num-seqs, --max-model-len or --num-gpu-blocks-override ({error})"
+        ) from error
     return LoadedEngine(
         config=config,
         runner=runner,
@@ -107,6 +119,23 @@ def _load_model(settings: EngineSettings, phase_hook: Callable[[Phase], None]) -
             kv_block_bytes=block_bytes,
         ),
     )
+
+
+def _check_pool(kv_bytes: int, memory_bytes: int, num_gpu_blocks: int) -> None:
+    """Refuses a KV pool larger than the memory that it would lie in.
+
+    Raises:
+        EngineMemoryError: it is.
+    """
+    if kv_bytes > memory_bytes:
+        raise EngineMemoryError(
+            f"{num_gpu_blocks:,} KV blocks need {kv_bytes:,} bytes, but there are "
+            f"{memory_bytes:,}: lower --num-gpu-blocks-override or --block-size"
+        )
+
+
+def _host_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _leave_a_core_free() -> None:

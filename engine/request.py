@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
 
+from engine.encoder_cache import EncoderItem
 from engine.sampling import SamplingParams
 from telemetry.vocabulary import FinishReason, SkipReason
 
@@ -69,6 +70,7 @@ class Request:
     adapter: str | None = None
     cache_salt: str | None = None
     grammar: Grammar | None = None
+    encoder_items: tuple[EncoderItem, ...] = ()
     trace_id: str | None = None
     parent_span_id: str | None = None
 

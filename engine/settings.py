@@ -11,6 +11,9 @@ from typing import Literal
 
 from engine.config import CacheConfig, EngineConfig, Policy, SchedulerConfig
 
+MIN_GPU_BLOCKS = 2
+"""The null block and one to use."""
+
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 
@@ -44,6 +47,19 @@ class EngineSettings:
     allow_oversize: bool = False
     scripted_step_seconds: float | None = None
     step_pipe: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Checks what needs neither model nor device.
+
+        Raises:
+            ConfigError: a setting cannot be used, whatever the model.
+        """
+        self.config(
+            num_gpu_blocks=MIN_GPU_BLOCKS
+            if self.num_gpu_blocks_override is None
+            else self.num_gpu_blocks_override,
+            max_position=1,
+        )
 
     @property
     def model_name(self) -> str:

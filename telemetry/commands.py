@@ -66,8 +66,16 @@ def _add_query(
     parser.add_argument("sql", metavar="SQL", help="the statement; - reads it from standard input")
     parser.add_argument("--format", choices=FORMATS, default="table")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there, not to stdout")
-    parser.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS")
-    parser.add_argument("--max-rows", type=int, default=1_000_000, metavar="N")
+    parser.add_argument(
+        "--timeout", type=float, default=30.0, metavar="SECONDS", help="stop it then (default 30)"
+    )
+    parser.add_argument(
+        "--max-rows",
+        type=int,
+        default=1_000_000,
+        metavar="N",
+        help="print no more (default 1000000)",
+    )
     parser.set_defaults(run=_query)
 
 
@@ -104,6 +112,11 @@ def _query(args: argparse.Namespace) -> int:
         _write(table, args.format, args.output)
     except BrokenPipeError:  # `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        where = args.output or "standard output"
+        raise StepscopeError(
+            f"cannot write {where}: {error.strerror or error}; name another file with --output"
+        ) from None
     if truncated:
         print(
             f"only the first {table.num_rows:,} rows are shown: raise --max-rows", file=sys.stderr

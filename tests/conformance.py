@@ -14,7 +14,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.config import CacheConfig, EngineConfig, SchedulerConfig, SpeculationConfig
+from engine.config import (
+    CacheConfig,
+    EncoderConfig,
+    EngineConfig,
+    SchedulerConfig,
+    SpeculationConfig,
+)
+from engine.encoder_cache import EncoderItem
 from engine.request import Request
 from engine.sampling import SamplingParams
 from engine.scheduler import ModelRunnerOutput, PauseState, Scheduler, SchedulerOutput
@@ -26,6 +33,7 @@ EOS = 2
 STATE_KEYS = ("running", "ncomp", "waiting", "kv_wait", "deferred", "free")
 DEVIATIONS = {
     "preempt_priority/withdrawn_chunk_stays_hashed": (3, "withdrawn_chunk_stays_hashed"),
+    "encoder/priority_preempt_encoder_scheduled": (10, "withdrawn_encoder_input_stays_cached"),
 }
 """Vector -> first step that differs, and the oddity of the original (see docs/decisions)."""
 
@@ -35,7 +43,6 @@ def unsupported(vector: dict[str, Any]) -> list[str]:
     config = vector["config"]
     needs = {
         "async scheduling": config["async_scheduling"],
-        "encoder": config["encoder"],
         "KV groups": [g["kind"] for g in config["kv_groups"]] != ["full"],
         "KV connector": config["kv_connector"],
         "sessions": any(r.get("resumable") for r in vector["requests"]),
@@ -106,6 +113,8 @@ class Replayer:
                     self.scheduler.unblock(arguments[0])
                 case "grammar_error":
                     self.scheduler.unblock(arguments[0], SkipReason.grammar_failed)
+                case "reset_encoder_cache":
+                    self.scheduler.reset_encoder_cache()
                 case "pause":
                     self.scheduler.set_pause(PauseState[arguments[0]])
                 case "reset_prefix_cache":
@@ -130,6 +139,10 @@ class Replayer:
             reads_prefix_cache=not spec.get("skip_reading_prefix_cache", False),
             adapter=str(spec["lora"]) if spec.get("lora") else None,
             cache_salt=spec.get("cache_salt"),
+            encoder_items=tuple(
+                EncoderItem(item["hash"], item["offset"], item["length"])
+                for item in spec.get("mm", ())
+            ),
             grammar=RefusingGrammar() if spec.get("structured") else None,
             blocked_by=SkipReason.grammar_compiling if spec.get("structured") else None,
         )
@@ -166,8 +179,13 @@ class Replayer:
             "blocks": blocks,
             "spec": [list(item) for item in output.scheduled_spec_decode_tokens.items()],
             "finished_ids": sorted(output.finished_req_ids),
+            "enc": [list(item) for item in output.scheduled_encoder_inputs.items()],
+            "enc_freed": list(output.free_encoder_mm_hashes),
             **self._state(),
         }
+        cache = self.scheduler.encoder_cache
+        if cache is not None:
+            seen["enc_slots"] = [cache.num_free, cache.num_reclaimable]
         reported = sorted(output.preempted_req_ids)
         if "preempted_reported" in expected or reported != sorted(expected.get("preempted", [])):
             seen["preempted_reported"] = reported
@@ -236,9 +254,11 @@ class Replayer:
 def _engine_config(config: dict[str, Any]) -> EngineConfig:
     spec = config["spec"] or {}
     return EngineConfig(
+        encoder=EncoderConfig(**config["encoder"]) if config["encoder"] else None,
         speculation=SpeculationConfig(
             num_speculative_tokens=spec.get("num_speculative_tokens", 0),
             num_lookahead_tokens=spec.get("num_lookahead_tokens", 0),
+            prefill_lookahead=spec.get("prefill_lookahead", 0),
             drop_last_hit_block=spec.get("drop_last_hit_block", False),
         ),
         scheduler=SchedulerConfig(

@@ -216,5 +216,6 @@ class KVCacheManager:
             self.block_size,
             adapter=request.adapter,
             salt=request.cache_salt,
+            items=request.encoder_items,
         )
         return keys

@@ -10,7 +10,9 @@ most `REPEAT_NS` long.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from engine.request import Request, RequestStatus
@@ -18,6 +20,7 @@ from engine.scheduler.plan import Grant, StepPlan
 from engine.scheduler.rows import is_same_state, step_requests, step_row, with_accepted
 from telemetry.recorder import Recorder
 from telemetry.records import (
+    EncoderItemScheduled,
     Event,
     RequestAdmitted,
     RequestArrived,
@@ -60,6 +63,8 @@ class StepJournal:
         self._accepted: dict[int, int] = {}
         self._update_ts = 0
         self._held: StepRow | None = None
+        self._held_requests: StepRequests | None = None
+        self._salt = os.urandom(16)
 
     # --------------------------------------------------------------------------- the step's frame
 
@@ -73,6 +78,8 @@ class StepJournal:
     def scheduled(self, plan: StepPlan) -> None:
         """The step is decided; nobody's progress has been advanced yet."""
         self._unsettled.clear()
+        for grant in plan.grants.values():
+            self._encoded(grant)
         if not self._recorder.is_recording:
             return
         self._requests = step_requests(plan, self._scheduler)
@@ -123,7 +130,7 @@ class StepJournal:
         self._publish_held()
         is_empty = row.num_scheduled_tokens == 0 and not self._events
         if is_empty and self._scheduler.has_requests():
-            self._held = row
+            self._held, self._held_requests = row, self._requests
             return
         self._recorder.record_step(row, self._events, self._requests)
 
@@ -140,8 +147,8 @@ class StepJournal:
 
     def _publish_held(self) -> None:
         if self._held is not None:
-            self._recorder.record_step(self._held, (), None)
-            self._held = None
+            self._recorder.record_step(self._held, (), self._held_requests)
+            self._held = self._held_requests = None
 
     # ---------------------------------------------------------------------------------- decisions
 
@@ -230,6 +237,7 @@ class StepJournal:
             num_in_flight_tokens=0,
             num_output_tokens_kept=victim.num_output_tokens,
             num_withdrawn_tokens=0 if withdrawn is None else withdrawn.num_tokens,
+            num_withdrawn_embeds=0 if withdrawn is None else withdrawn.num_embeds,
             num_withdrawn_drafts=0 if withdrawn is None else len(withdrawn.drafts),
             was_prefill=int(victim.num_computed_tokens < victim.num_tokens - 1),
             nth=victim.num_preemptions + 1,
@@ -243,6 +251,33 @@ class StepJournal:
             if event.beneficiary == beneficiary.number:
                 event.beneficiary_allocated = 1
         self._unsettled.clear()
+
+    def _encoded(self, grant: Grant) -> None:
+        """A request's encoder items run in this step."""
+        for index in grant.encoder_items:
+            item = grant.request.encoder_items[index]
+            self._events.append(
+                EncoderItemScheduled(
+                    step=self._step,
+                    ts=self._clock(),
+                    request=grant.request.number,
+                    item_index=index,
+                    position=item.position,
+                    num_embeds=item.num_embeds,
+                    item_key=self._salted(item.key),
+                )
+            )
+
+    def evicted(self, keys: Iterable[str]) -> None:
+        """Encoder outputs have been evicted."""
+        for key in keys:
+            event = Event(kind=EventKind.item_evicted, step=self._step, ts=self._clock())
+            event.text = self._salted(key)
+            self._events.append(event)
+
+    def _salted(self, key: str) -> str:
+        """Returns a key that says which are equal in this run, and nothing of what they are."""
+        return blake2b(key.encode(), key=self._salt, digest_size=8).hexdigest()
 
     def verified(self, request: Request, num_drafts: int, num_accepted: int) -> None:
         """A request's drafts have been compared with what the model says."""
@@ -295,23 +330,22 @@ class StepJournal:
 
     def pause_changed(self, pause: PauseState) -> None:
         """An operator paused or unpaused the engine."""
-        is_paused = pause.name != "UNPAUSED"
-        self._events.append(
-            Event(
-                kind=EventKind.paused if is_paused else EventKind.unpaused,
-                step=self._step,
-                ts=self._clock(),
-                text=pause.name if is_paused else None,
-            )
-        )
-        self.publish_between_steps()
+        if pause.name == "UNPAUSED":
+            self._tell(EventKind.unpaused)
+        else:
+            self._tell(EventKind.paused, pause.name)
 
     def cache_reset(self, done: bool) -> None:
         """Somebody asked for an empty prefix cache."""
-        detail = None if done else "refused: blocks are in use"
-        self._events.append(
-            Event(kind=EventKind.prefix_cache_reset, step=self._step, ts=self._clock(), text=detail)
-        )
+        self._tell(EventKind.prefix_cache_reset, None if done else "refused: blocks are in use")
+
+    def encoder_cache_reset(self) -> None:
+        """The encoder cache has been emptied."""
+        self._tell(EventKind.encoder_cache_reset)
+
+    def _tell(self, kind: EventKind, text: str | None = None) -> None:
+        """Notes what happened to the engine."""
+        self._events.append(Event(kind=kind, step=self._step, ts=self._clock(), text=text))
         self.publish_between_steps()
 
     def _note(

@@ -66,6 +66,10 @@ class SchedulerOutput:
     preempted_req_ids: frozenset[str] = frozenset()
     scheduled_spec_decode_tokens: dict[str, list[int]] = field(default_factory=dict)
     """Draft tokens among the scheduled ones; -1 is a placeholder."""
+    scheduled_encoder_inputs: dict[str, list[int]] = field(default_factory=dict)
+    """Indices of the encoder items to run in this step."""
+    free_encoder_mm_hashes: tuple[str, ...] = ()
+    """Keys of encoder outputs that the runner may drop."""
     num_prefix_hit_tokens: dict[str, int] = field(default_factory=dict)
     """Local cache hit of each admission."""
 

@@ -18,7 +18,8 @@ class Grant:
     """What a request was given in this step.
 
     `num_wanted` is what it could have used; `new_blocks` were added to its table (its whole table
-    at an admission); `drafts` are the draft tokens and placeholders among its tokens.
+    at an admission); `drafts` are the draft tokens and placeholders among its tokens,
+    `encoder_items` the indices of the items that it encodes.
     """
 
     request: Request
@@ -26,6 +27,12 @@ class Grant:
     num_tokens: int
     new_blocks: list[int]
     drafts: list[int] = field(default_factory=list)
+    encoder_items: list[int] = field(default_factory=list)
+
+    @property
+    def num_embeds(self) -> int:
+        """Encoder embeddings that the grant computes."""
+        return sum(self.request.encoder_items[index].num_embeds for index in self.encoder_items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,7 @@ class StepPlan:
     token_budget: int
     token_cap: int | None
     """Most tokens that one request may get; None where there is no such limit."""
+    encoder_budget: int = 0
     defers_prefills: bool = False
     """Whether prefills are throttled in this step."""
     grants: dict[str, Grant] = field(default_factory=dict)
@@ -70,12 +78,14 @@ class StepPlan:
         """Takes a grant's tokens off the budget."""
         self.grants[grant.request.request_id] = grant
         self.token_budget -= grant.num_tokens
+        self.encoder_budget -= grant.num_embeds
 
     def withdraw(self, request: Request) -> Grant | None:
         """Takes back what a victim had been given in this step; None where it had nothing."""
         grant = self.grants.pop(request.request_id, None)
         if grant is not None:
             self.token_budget += grant.num_tokens
+            self.encoder_budget += grant.num_embeds
         return grant
 
     def adapters(self) -> set[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from engine.request import Request, RequestStatus
-from engine.scheduler.plan import StepPlan
+from engine.scheduler.encoder_inputs import let_go_of_all
+from engine.scheduler.plan import Grant, StepPlan
 from engine.scheduler.state import SchedulerState
 
 
@@ -24,6 +25,7 @@ def preempt(
     state.running.remove(victim)
     free_before = state.kv.pool.num_free
     num_freed = state.kv.release(victim, uncache_from=victim.num_computed_tokens)
+    _forget_encoder_items(state, victim, withdrawn)
     state.journal.preempted(
         victim,
         beneficiary,
@@ -42,3 +44,12 @@ def preempt(
     state.waiting.put_back(victim)
     if plan is not None:
         plan.preempted.append(victim)
+
+
+def _forget_encoder_items(state: SchedulerState, victim: Request, withdrawn: Grant | None) -> None:
+    """Drops the victim's encoder references, and entries that its withdrawn grant never filled."""
+    if state.encoder_cache is None:
+        return
+    let_go_of_all(state.encoder_cache, victim)
+    for index in withdrawn.encoder_items if withdrawn is not None else ():
+        state.encoder_cache.withdraw(victim.encoder_items[index].key)

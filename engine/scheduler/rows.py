@@ -79,6 +79,11 @@ def step_row(plan: StepPlan, scheduler: SchedulerState) -> StepRow:
     )
     if scheduler.config.scheduler.max_loras is not None:
         row.num_adapters = len(plan.adapters())
+    if scheduler.encoder_cache is not None and scheduler.config.encoder is not None:
+        row.encoder_budget = scheduler.config.encoder.compute_budget
+        row.num_encoder_embeds = row.encoder_budget - plan.encoder_budget
+        row.encoder_cache_free = scheduler.encoder_cache.num_free
+        row.encoder_cache_reclaimable = scheduler.encoder_cache.num_reclaimable
     if plan.stop.reason in _BLOCK_STOPS:
         row.min_follower_blocks_needed = _min_follower_blocks(scheduler)
     _split_tokens(row, plan)

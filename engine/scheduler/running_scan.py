@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from engine.request import Request
+from engine.scheduler.encoder_inputs import (
+    EncoderFit,
+    MismatchedItemError,
+    enter_items,
+    fit_encoder_inputs,
+)
 from engine.scheduler.plan import Grant, StepPlan
 from engine.scheduler.preemption import preempt
 from engine.scheduler.queues import choose_victim
@@ -17,30 +23,48 @@ def serve_running(state: SchedulerState, plan: StepPlan) -> None:
     while index < len(state.running) and plan.token_budget > 0:
         request = state.running[index]
         num_wanted = request.num_tokens_with_drafts - request.num_computed_tokens
-        num_tokens, reason = _tokens_for(state, plan, request, num_wanted)
-        if reason is not None:
-            plan.gave_nothing(request, num_wanted, reason)
+        fit = _tokens_for(state, plan, request, num_wanted)
+        if fit.num_tokens <= 0:
+            plan.gave_nothing(request, num_wanted, fit.cut_by or ZeroReason.max_model_len)
             index += 1
             continue
-        new_blocks = _extend_or_preempt(state, request, num_tokens, plan)
+        new_blocks = _extend_or_preempt(state, request, fit.num_tokens, plan)
         if new_blocks is None:
             break
-        drafts = drafts_within(request, num_tokens)
-        request.draft_token_ids = []
-        plan.give(Grant(request, num_wanted, num_tokens, new_blocks, drafts))
+        _grant(state, plan, request, num_wanted, fit, new_blocks)
         index = state.running.index(request, max(0, index - len(plan.preempted))) + 1
     _note_unserved(state, plan, index)
 
 
 def _tokens_for(
     state: SchedulerState, plan: StepPlan, request: Request, num_wanted: int
-) -> tuple[int, ZeroReason | None]:
-    """Returns how many tokens a running request may have, or why it gets none."""
+) -> EncoderFit:
+    """Returns how many tokens a running request may have, and what cut them if anything did."""
     if plan.defers_prefills and request.is_prefill_chunk:
-        return 0, ZeroReason.prefill_throttled
+        return EncoderFit(0, cut_by=ZeroReason.prefill_throttled)
     room = state.limits.max_model_len - 1 - request.num_computed_tokens
     num_tokens = min(plan.capped(num_wanted), plan.token_budget, room)
-    return (num_tokens, None) if num_tokens > 0 else (0, ZeroReason.max_model_len)
+    try:
+        return fit_encoder_inputs(state, plan, request, request.num_computed_tokens, num_tokens)
+    except MismatchedItemError as error:
+        state.failed[request] = str(error)
+        return EncoderFit(0, cut_by=ZeroReason.encoder_cache)
+
+
+def _grant(
+    state: SchedulerState,
+    plan: StepPlan,
+    request: Request,
+    num_wanted: int,
+    fit: EncoderFit,
+    new_blocks: list[int],
+) -> None:
+    """Gives a running request its tokens, with the drafts and encoder items they reach."""
+    drafts = drafts_within(request, fit.num_tokens)
+    request.draft_token_ids = []
+    grant = Grant(request, num_wanted, fit.num_tokens, new_blocks, drafts, fit.items)
+    plan.give(grant)
+    enter_items(state.encoder_cache, grant)
 
 
 def _extend_or_preempt(

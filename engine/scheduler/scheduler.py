@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from engine.request import Request, RequestStatus
+from engine.scheduler.encoder_inputs import let_go_of_all, let_go_of_passed
 from engine.scheduler.output import ModelRunnerOutput, RequestOutput, SchedulerOutput
 from engine.scheduler.plan import StepPlan
 from engine.scheduler.preemption import preempt
@@ -60,6 +61,8 @@ class Scheduler(SchedulerState):
         if any(result.finish_reason is not None for result in results):
             self.running = [request for request in self.running if not request.is_finished]
         results += self._end_failed()
+        if self.encoder_cache is not None:
+            self._let_go_of_passed_items(output)
         self.journal.finish_step(runner_output)
         return results
 
@@ -127,10 +130,16 @@ class Scheduler(SchedulerState):
         self.journal.cache_reset(done)
         return done
 
+    def reset_encoder_cache(self) -> None:
+        """Forgets all encoder outputs."""
+        if self.encoder_cache is not None:
+            self.encoder_cache.reset()
+            self.journal.encoder_cache_reset()
+
     # --------------------------------------------------------------------- the frame of schedule()
 
     def _begin_step(self, throttle_prefills: bool) -> StepPlan:
-        limits = self.limits
+        limits, config = self.limits, self.config
         budget = 0 if self.pause is PauseState.PAUSED_ALL else limits.scheduled_tokens
         cap = None
         num_requests = len(self.running) + self.num_waiting
@@ -144,6 +153,7 @@ class Scheduler(SchedulerState):
             full_budget=budget,
             token_budget=budget,
             token_cap=cap,
+            encoder_budget=0 if config.encoder is None else config.encoder.compute_budget,
             defers_prefills=throttle_prefills
             and not self.left_ready_waiting
             and any(not request.is_prefill_chunk for request in self.running),
@@ -155,6 +165,7 @@ class Scheduler(SchedulerState):
     def _finish_schedule(self, plan: StepPlan) -> SchedulerOutput:
         """Advances everybody's computed tokens and tells the runner what has changed."""
         grants = plan.grants
+        evicted = () if self.encoder_cache is None else tuple(self.encoder_cache.take_evicted())
         output = SchedulerOutput(
             step=plan.step,
             scheduled_new_reqs=plan.new_requests(),
@@ -164,11 +175,16 @@ class Scheduler(SchedulerState):
             scheduled_spec_decode_tokens={
                 name: grant.drafts for name, grant in grants.items() if grant.drafts
             },
+            scheduled_encoder_inputs={
+                name: grant.encoder_items for name, grant in grants.items() if grant.encoder_items
+            },
+            free_encoder_mm_hashes=evicted,
             finished_req_ids=frozenset(self.finished_ids),
             preempted_req_ids=frozenset(self.preempted_ids),
             num_prefix_hit_tokens=plan.num_hit_tokens,
         )
         self.finished_ids, self.preempted_ids = set(), set()
+        self.journal.evicted(evicted)
         self.journal.scheduled(plan)
         for grant in grants.values():
             request = grant.request
@@ -203,27 +219,36 @@ class Scheduler(SchedulerState):
         )
 
     def _end_failed(self) -> list[RequestOutput]:
-        """Ends the requests whose grammar was found to have failed in this step."""
-        failed = [request for request in self.failed if not request.is_finished]
-        self.failed = []
+        """Ends the requests that were found to have failed in this step."""
+        failed, self.failed = self.failed, {}
+        failed = {request: why for request, why in failed.items() if not request.is_finished}
         if not failed:
             return []
+        self.running = [request for request in self.running if request not in failed]
         self.waiting.remove(failed)
-        for request in failed:
+        results = []
+        for request, why in failed.items():
             self._end(request, FinishReason.error)
-        return [
-            RequestOutput(
-                request_id=request.request_id,
-                finish_reason=FinishReason.error,
-                error="the grammar could not be compiled",
+            results.append(
+                RequestOutput(
+                    request_id=request.request_id, finish_reason=FinishReason.error, error=why
+                )
             )
-            for request in failed
-        ]
+        return results
+
+    def _let_go_of_passed_items(self, output: SchedulerOutput) -> None:
+        """Drops the encoder references that nobody will need again."""
+        lookahead = self.config.speculation.prefill_lookahead
+        for request_id in output.num_scheduled_tokens:
+            request = self.requests.get(request_id)
+            if request is not None:
+                let_go_of_passed(self.encoder_cache, request, lookahead)
 
     def _end(self, request: Request, reason: FinishReason) -> None:
         """Ends a request for good: its blocks go back, the runner is told in the next step."""
         self.kv.release(request)
         self.kv.forget(request)
+        let_go_of_all(self.encoder_cache, request)
         self.skipped.discard(request)
         self.journal.finished(request, reason)
         request.status = RequestStatus.FINISHED

@@ -7,6 +7,7 @@ from dataclasses import astuple
 from enum import Enum, auto
 
 from engine.config import EngineConfig
+from engine.encoder_cache import EncoderCache
 from engine.kv_cache import KVCacheManager, PrefixCacheStats
 from engine.request import Request
 from engine.scheduler.journal import StepJournal
@@ -57,13 +58,16 @@ class SchedulerState:
             num_lookahead_tokens=config.speculation.num_lookahead_tokens,
             drop_last_hit_block=config.speculation.drop_last_hit_block,
         )
+        self.encoder_cache = (
+            None if config.encoder is None else EncoderCache(config.encoder.cache_size)
+        )
         self.requests: dict[str, Request] = {}
         self.running: list[Request] = []
         self.waiting: RequestQueue = make_queue(config.scheduler.policy)
         self.kv_holding_waiting: RequestQueue = make_queue(config.scheduler.policy)
         self.skipped: set[Request] = set()
-        self.failed: list[Request] = []
-        """Waiting requests that were found to have failed; the next update ends them."""
+        self.failed: dict[Request, str] = {}
+        """Requests that were found to have failed, and why; the next update ends them."""
         self.finished_ids: set[str] = set()
         self.preempted_ids: set[str] = set()
         self.num_steps = 0
@@ -115,6 +119,8 @@ class SchedulerState:
         self.kv.check_integrity()
         places = [*self.running, *self.waiting, *self.kv_holding_waiting]
         assert len(places) == len(set(places)) == len(self.requests), "a request is lost or twice"
+        if self.encoder_cache is not None:
+            self.encoder_cache.check_integrity()
         for request in self.requests.values():
             assert 0 <= request.num_computed_tokens <= request.num_tokens, "computed beyond known"
             held = self.kv.num_blocks_held(request)

@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.request import Request, RequestStatus
+from engine.scheduler.encoder_inputs import (
+    MismatchedItemError,
+    enter_items,
+    fit_encoder_inputs,
+    let_go_of_all,
+)
 from engine.scheduler.plan import AdmissionStop, Grant, StepPlan
 from engine.scheduler.queues import RequestQueue
 from engine.scheduler.speculation import PLACEHOLDER
@@ -26,7 +32,7 @@ def admit_waiting(state: SchedulerState, plan: StepPlan) -> AdmissionStop:
         request = queue.pop()
         skip = _skip_reason(state, request, adapters)
         if skip is SkipReason.grammar_failed:
-            state.failed.append(request)
+            state.failed[request] = "the grammar could not be compiled"
         if skip is not None:
             state.set_aside(request, skip)
             set_aside.append((queue, request))
@@ -115,9 +121,19 @@ def _admit(
     num_tokens = plan.capped(num_wanted + num_drafts)
     if num_tokens > plan.token_budget and not state.limits.enable_chunked_prefill:
         return AdmissionStop(StopReason.chunked_prefill_disabled, request)
-    num_tokens = min(num_tokens, plan.token_budget)
+    try:
+        fit = fit_encoder_inputs(
+            state, plan, request, num_hit_tokens, min(num_tokens, plan.token_budget)
+        )
+    except MismatchedItemError as error:
+        state.failed[request] = str(error)
+        return AdmissionStop(StopReason.encoder_cache, request)
+    num_tokens = fit.num_tokens
+    if num_tokens <= 0:
+        return AdmissionStop(fit.stop_reason, request)
     shortage = state.kv.admit(request, hits, num_tokens, spare_watermark=bool(state.running))
     if shortage is not None:
+        let_go_of_all(state.encoder_cache, request)
         return AdmissionStop(shortage.reason, request, shortage.num_blocks_needed)
     if state.kv.looks_up(request):
         state.prefix_cache_stats.count(request, num_hit_tokens)
@@ -125,7 +141,9 @@ def _admit(
     placeholders = [PLACEHOLDER] * max(0, num_tokens - num_wanted)
     blocks = state.kv.block_ids(request)
     plan.num_hit_tokens[request.request_id] = num_hit_tokens
-    plan.give(Grant(request, num_wanted, num_tokens, blocks, placeholders))
+    grant = Grant(request, num_wanted, num_tokens, blocks, placeholders, fit.items)
+    plan.give(grant)
+    enter_items(state.encoder_cache, grant)
     state.journal.admitted(request, plan)
     return None
 

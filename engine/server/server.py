@@ -61,6 +61,7 @@ class Server:
         self._client = EngineClient(engine, recorder_factory)
         self._app = build_app(self._client, server)
         self._was_signalled = False
+        self._on_start: list[Callable[[], object]] = []
         self._on_ready: list[Callable[[str, EngineReady], None]] = []
 
     def mount(self, path: str, app: ASGIApp) -> None:
@@ -75,6 +76,13 @@ class Server:
             EngineUnavailableError: the engine cannot be asked now.
         """
         return await self._client.stats()
+
+    def on_start(self, callback: Callable[[], object]) -> None:
+        """Calls back once the port is ours and before the engine starts; must return at once.
+
+        What records belongs here: an engine that fails to start is worth a record too.
+        """
+        self._on_start.append(callback)
 
     def on_ready(self, callback: Callable[[str, EngineReady], None]) -> None:
         """Calls back with the API's URL and the engine's facts once requests may come."""
@@ -91,6 +99,8 @@ class Server:
         with _bind(self._settings.host, self._settings.port) as listener, self._own_signals():
             url = _url(self._settings.host, listener)
             self._say(f"listening on {url}, loading the model")
+            for callback in self._on_start:
+                callback()
             asyncio.run(self._serve(listener, url))
         if self._client.state is not EngineState.FAILED:
             return 0

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.config import ConfigError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
     """The API process's flags.
 
     `live_timeout_seconds`: with requests open and no token scheduled for so long, `/live` fails.
+
+    Raises:
+        ConfigError: that time is not above 0.
     """
 
     host: str = "127.0.0.1"
     port: int = 8000
     live_timeout_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not self.live_timeout_seconds > 0:  # NaN too
+            raise ConfigError(
+                f"--live-timeout is {self.live_timeout_seconds:g}: it must be above 0 seconds"
+            )

@@ -12,7 +12,7 @@ locks its claim file.
 
 from __future__ import annotations
 
-from telemetry.collector.collector import Collector
+from telemetry.collector.collector import Collector, prepare_log
 from telemetry.collector.keeper import keep_collector
 from telemetry.collector.process import ensure_collector, start_collector, stop_collector
 from telemetry.store.presence import CollectorNotice, find_collector
@@ -23,6 +23,7 @@ __all__ = [
     "ensure_collector",
     "find_collector",
     "keep_collector",
+    "prepare_log",
     "start_collector",
     "stop_collector",
 ]

@@ -13,18 +13,18 @@ from telemetry.errors import StepscopeError
 
 
 def run(log: Path, *, linger_seconds: float, detail: Detail) -> int:
-    """Collects until SIGTERM, SIGINT or the end of the linger time; returns the exit code."""
+    """Collects until SIGTERM, SIGINT or the end of the linger time; returns the exit code.
+
+    Raises:
+        CollectorError: The log is taken, or cannot be used.
+    """
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    try:
-        with Collector(log, linger_seconds=linger_seconds, detail=detail) as collector:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: collector.stop())
-            collector.run()
-    except StepscopeError as error:
-        print(error, file=sys.stderr)
-        return 2
+    with Collector(log, linger_seconds=linger_seconds, detail=detail) as collector:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: collector.stop())
+        collector.run()
     return 0
 
 
@@ -35,7 +35,11 @@ def main() -> int:
     parser.add_argument("--linger", type=float, default=DEFAULT_LINGER_SECONDS)
     parser.add_argument("--detail", choices=("transitions", "full"), default="transitions")
     args = parser.parse_args()
-    return run(args.log, linger_seconds=args.linger, detail=args.detail)
+    try:
+        return run(args.log, linger_seconds=args.linger, detail=args.detail)
+    except StepscopeError as error:
+        print(error, file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

@@ -38,6 +38,27 @@ _LOCK_SECONDS = 2.0
 _LONGEST_BACK_OFF_SECONDS = 10.0
 
 
+def prepare_log(log: Path, *, linger_seconds: float = DEFAULT_LINGER_SECONDS) -> None:
+    """Makes the log's directory. Call it before an engine starts, to hear then what cannot work.
+
+    Raises:
+        CollectorError: The directory cannot be used, or the linger time is not one.
+    """
+    if not linger_seconds >= 0:  # NaN too
+        raise CollectorError(
+            f"--linger is {linger_seconds:g}: write seconds, 0 or more (inf never ends)"
+        )
+    try:
+        log.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(log, os.R_OK | os.W_OK | os.X_OK):
+            raise PermissionError(f"user {os.getuid()} may not write there")
+    except OSError as error:
+        raise CollectorError(
+            f"{log} cannot be a log directory: {error.strerror or error}; "
+            "name another with --log or STEPSCOPE_LOG"
+        ) from None
+
+
 class Collector:
     """Drains the rings of one step log. Use as a context manager, then `run`.
 
@@ -69,9 +90,9 @@ class Collector:
         """Takes the log.
 
         Raises:
-            CollectorError: Another collector has it.
+            CollectorError: Another collector has it, or it cannot be used.
         """
-        self.log.mkdir(mode=0o700, parents=True, exist_ok=True)
+        prepare_log(self.log, linger_seconds=self._linger_seconds)
         self._lock_fd = self._take_lock()
         (self.log / NOTICE_NAME).unlink(missing_ok=True)
         return self

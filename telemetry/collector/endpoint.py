@@ -110,8 +110,8 @@ class Endpoint:
 
     def _answer(self, client: socket.socket, sql: str, params: Any, asked: Limits) -> None:
         limits = Limits(
-            min(max(asked.timeout_seconds, 0.001), self._limits.timeout_seconds),
-            min(max(asked.max_rows, 0), self._limits.max_rows),
+            min(asked.timeout_seconds, self._limits.timeout_seconds),
+            min(asked.max_rows, self._limits.max_rows),
         )
         try:
             if not self._slots.acquire(timeout=limits.timeout_seconds):

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import telemetry
-from telemetry.collector.collector import DEFAULT_LINGER_SECONDS, Detail
+from telemetry.collector.collector import DEFAULT_LINGER_SECONDS, Detail, prepare_log
 from telemetry.errors import CollectorError
 from telemetry.store.presence import CollectorNotice, find_collector, is_collected
 
@@ -60,10 +60,14 @@ def ensure_collector(
     detail: Detail = "transitions",
     linger_seconds: float = DEFAULT_LINGER_SECONDS,
 ) -> None:
-    """Starts a collector unless one holds the log; does not wait for it. Cheap to call often."""
+    """Starts a collector unless one holds the log; does not wait for it. Cheap to call often.
+
+    Raises:
+        CollectorError: It cannot start.
+    """
     if is_collected(log):
         return
-    log.mkdir(mode=0o700, parents=True, exist_ok=True)
+    prepare_log(log, linger_seconds=linger_seconds)
     command = [
         *(sys.executable, "-I", "-S", "-c", _DETACH),
         *(sys.executable, "-P", "-m", "telemetry.collector"),

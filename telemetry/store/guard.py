@@ -19,6 +19,7 @@ from telemetry.errors import QueryFailed, QueryRefused, QueryTimeout
 Parameters: TypeAlias = list[Any] | tuple[Any, ...] | dict[str, Any] | None
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
+LONGEST_TIMEOUT_SECONDS = 86_400.0
 DEFAULT_MAX_ROWS = 1_000_000
 _BATCH_ROWS = 65_536
 _READING = ("SELECT", "EXPLAIN")
@@ -26,10 +27,23 @@ _READING = ("SELECT", "EXPLAIN")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one query may take."""
+    """What one query may take.
+
+    Raises:
+        QueryRefused: A limit is not above 0, or the time-out longer than a day.
+    """
 
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     max_rows: int = DEFAULT_MAX_ROWS
+
+    def __post_init__(self) -> None:
+        if not 0 < self.timeout_seconds <= LONGEST_TIMEOUT_SECONDS:  # NaN too
+            raise QueryRefused(
+                f"--timeout is {self.timeout_seconds:g}: it must be above 0 seconds and at most "
+                f"{LONGEST_TIMEOUT_SECONDS:,.0f}"
+            )
+        if self.max_rows < 1:
+            raise QueryRefused(f"--max-rows is {self.max_rows}: it must be 1 or more")
 
 
 @dataclass(frozen=True, slots=True)
