@@ -107,7 +107,12 @@ def _add_serve_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_engine_arguments(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     switch = argparse.BooleanOptionalAction
-    add("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
+    add(
+        "--dtype",
+        default="auto",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        help="of weights and KV cache; auto is the checkpoint's (%(default)s)",
+    )
     add("--seed", type=int, default=0, help="of draws of requests without one (%(default)s)")
     add(
         "--max-model-len",
@@ -122,7 +127,13 @@ def _add_engine_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="BLOCKS",
         help="KV blocks, the null block among them (what fits)",
     )
-    add("--gpu-memory-utilization", type=float, default=0.92, help="(%(default)s)")
+    add(
+        "--gpu-memory-utilization",
+        type=float,
+        default=0.92,
+        metavar="RATIO",
+        help="share of a CUDA device for weights and KV cache (%(default)s)",
+    )
     add("--max-num-seqs", type=int, default=256, help="running requests (%(default)s)")
     add(
         "--max-num-active-seqs",
@@ -137,14 +148,29 @@ def _add_engine_arguments(group: argparse._ArgumentGroup) -> None:
         default=0,
         help="cap of one request's tokens in a step; 0 is off (%(default)s)",
     )
-    add("--scheduling-policy", default="fcfs", choices=("fcfs", "priority"))
-    add("--enable-chunked-prefill", action=switch, default=True)
-    add("--enable-prefix-caching", action=switch, default=True)
+    add(
+        "--scheduling-policy",
+        default="fcfs",
+        choices=("fcfs", "priority"),
+        help="who is served first, and evicted last (%(default)s)",
+    )
+    add(
+        "--enable-chunked-prefill",
+        action=switch,
+        default=True,
+        help="let a step take part of a prompt (on)",
+    )
+    add(
+        "--enable-prefix-caching",
+        action=switch,
+        default=True,
+        help="use the KV blocks of equal beginnings again (on)",
+    )
     add(
         "--scheduler-reserve-full-isl",
         action=switch,
         default=True,
-        help="admit a request only when its whole prompt fits",
+        help="admit a request only when its whole prompt fits (on)",
     )
     add(
         "--watermark",

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from engine.encoder_cache import EncoderItem
 from engine.sampling import SamplingParams
+from engine.session import Session
 from telemetry.vocabulary import FinishReason, SkipReason
 
 
@@ -71,6 +72,8 @@ class Request:
     cache_salt: str | None = None
     grammar: Grammar | None = None
     encoder_items: tuple[EncoderItem, ...] = ()
+    session: Session | None = None
+    """Set for a streaming session; it waits for more input when a turn ends."""
     trace_id: str | None = None
     parent_span_id: str | None = None
 

@@ -64,7 +64,9 @@ def _add_query(
         description="Runs one reading SQL statement on the step log, live or closed.",
     )
     parser.add_argument("sql", metavar="SQL", help="the statement; - reads it from standard input")
-    parser.add_argument("--format", choices=FORMATS, default="table")
+    parser.add_argument(
+        "--format", choices=FORMATS, default="table", help="of the rows (default table)"
+    )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there, not to stdout")
     parser.add_argument(
         "--timeout", type=float, default=30.0, metavar="SECONDS", help="stop it then (default 30)"
@@ -90,7 +92,9 @@ def _add_doctor(
         description="Says what is recorded and what is not: engines attached, alive or dead and "
         "where, rows dropped, errors of the recorder, how far behind, what is missing.",
     )
-    parser.add_argument("--format", choices=("table", "json"), default="table")
+    parser.add_argument(
+        "--format", choices=("table", "json"), default="table", help="of the report (default table)"
+    )
     parser.set_defaults(run=_doctor)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from engine.encoder_cache import EncoderItem
 from engine.request import Request
 from engine.sampling import SamplingParams
 from engine.scheduler import ModelRunnerOutput, PauseState, Scheduler, SchedulerOutput
+from engine.session import Session, SessionInput
 from telemetry.recorder import ListRecorder
 from telemetry.records import RequestPreempted
 from telemetry.vocabulary import FinishReason, PreemptionCause, SkipReason
@@ -45,7 +47,6 @@ def unsupported(vector: dict[str, Any]) -> list[str]:
         "async scheduling": config["async_scheduling"],
         "KV groups": [g["kind"] for g in config["kv_groups"]] != ["full"],
         "KV connector": config["kv_connector"],
-        "sessions": any(r.get("resumable") for r in vector["requests"]),
     }
     return [name for name, needed in needs.items() if needed]
 
@@ -66,12 +67,16 @@ class Replayer:
         self.scheduler = Scheduler(_engine_config(vector["config"]), recorder=self.recorder)
         self.specs = {spec["id"]: spec for spec in vector["requests"]}
         self.requests: dict[str, Request] = {}
+        self.num_outputs: Counter[str] = Counter()
         self.expected_state: dict[str, Any] = {}
 
     def run(self, until: int | None = None) -> str | None:
         """Returns the first difference as text, or None."""
         for step in self.vector["steps"][:until]:
-            difference = self._step(step)
+            try:
+                difference = self._step(step)
+            except AssertionError as error:
+                difference = f"integrity: {error}"
             if difference is not None:
                 return f"step {step['step']}: {difference}"
         return None
@@ -115,6 +120,10 @@ class Replayer:
                     self.scheduler.unblock(arguments[0], SkipReason.grammar_failed)
                 case "reset_encoder_cache":
                     self.scheduler.reset_encoder_cache()
+                case "stream":
+                    self._stream(*arguments)
+                case "stream_end":
+                    self.scheduler.close_session(arguments[0])
                 case "pause":
                     self.scheduler.set_pause(PauseState[arguments[0]])
                 case "reset_prefix_cache":
@@ -127,7 +136,7 @@ class Replayer:
 
     def _add(self, name: str) -> None:
         spec = self.specs[name]
-        prompt = [token for start, count in spec["prompt"] for token in range(start, start + count)]
+        prompt = _expand(spec["prompt"])
         request = Request(
             name,
             number=len(self.requests),
@@ -139,6 +148,7 @@ class Replayer:
             reads_prefix_cache=not spec.get("skip_reading_prefix_cache", False),
             adapter=str(spec["lora"]) if spec.get("lora") else None,
             cache_salt=spec.get("cache_salt"),
+            session=Session() if spec.get("resumable") else None,
             encoder_items=tuple(
                 EncoderItem(item["hash"], item["offset"], item["length"])
                 for item in spec.get("mm", ())
@@ -148,6 +158,12 @@ class Replayer:
         )
         self.requests[name] = request
         self.scheduler.add_request(request)
+
+    def _stream(
+        self, name: str, segments: list[list[int]], max_tokens: int, arrival_time: float
+    ) -> None:
+        piece = SessionInput(_expand(segments), max_tokens, arrival_time)
+        self.scheduler.add_session_input(name, piece)
 
     def _name(self, number: int | None) -> str:
         return next(name for name, r in self.requests.items() if r.number == number)
@@ -197,6 +213,8 @@ class Replayer:
             output, ModelRunnerOutput(sampled_token_ids=sampled)
         )
         stats = self.scheduler.take_prefix_cache_stats()
+        for result in results:
+            self.num_outputs[result.request_id] += len(result.new_token_ids)
         kept = {result.request_id: len(result.new_token_ids) for result in results}
         seen = {
             "finished": [
@@ -220,8 +238,7 @@ class Replayer:
         return seen
 
     def _oracle(self, name: str, count: int) -> list[int]:
-        spec, request = self.specs[name], self.requests[name]
-        first = request.num_output_tokens
+        spec, first = self.specs[name], self.num_outputs[name]
         return [
             EOS if n == spec.get("eos_at") else spec["output_base"] + n
             for n in range(first, first + count)
@@ -249,6 +266,10 @@ class Replayer:
                     f"{part} {key}: {wanted.get(key, empty)} expected, {seen.get(key, empty)} seen"
                 )
         return None
+
+
+def _expand(segments: list[list[int]]) -> list[int]:
+    return [token for start, count in segments for token in range(start, start + count)]
 
 
 def _engine_config(config: dict[str, Any]) -> EngineConfig:

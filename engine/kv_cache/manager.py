@@ -105,6 +105,23 @@ class KVCacheManager:
         self._enter_cache(request, end)
         return None
 
+    def admit_holder(
+        self, request: Request, num_tokens: int, *, spare_watermark: bool
+    ) -> Shortage | None:
+        """Gives a waiting request that holds blocks those for its next chunk, or says what lacks.
+
+        The whole prompt is counted too, less what the request holds.
+        """
+        free = self.pool.num_free - (self._watermark_blocks if spare_watermark else 0)
+        needed = self.num_blocks_missing(request, num_tokens)
+        if self._reserve_full_prompt:
+            missing = self._blocks_for(request.num_tokens) - self.num_blocks_held(request)
+            needed = max(needed, missing)
+        if needed > free:
+            return Shortage(StopReason.loaded_needs_blocks, needed)
+        self.extend(request, num_tokens)
+        return None
+
     def extend(self, request: Request, num_tokens: int) -> list[int] | None:
         """Gives a running request the blocks for `num_tokens` more; None, and nothing, if short."""
         holding = self._holdings[request.number]
@@ -142,6 +159,12 @@ class KVCacheManager:
         before = self.pool.num_free
         self.pool.release(holding.blocks)
         return self.pool.num_free - before
+
+    def forget_keys_from(self, request: Request, position: int) -> None:
+        """Drops the keys of blocks whose tokens change from a position on."""
+        keys = self._keys.get(request.number)
+        if keys is not None:
+            del keys[position // self.block_size :]
 
     def forget(self, request: Request) -> None:
         """Drops what is remembered of a request that has ended."""

@@ -285,6 +285,15 @@ class StepJournal:
         request.drafts_accepted.append(num_accepted)
         self._accepted[request.number] = num_accepted
 
+    def turn_finished(self, request: Request) -> None:
+        """A session's turn is over."""
+        self._note(EventKind.turn_finished, request, ts=self._update_ts)
+
+    def input_added(self, request: Request) -> None:
+        """A session has been given more input."""
+        self._note(EventKind.input_added, request)
+        self.publish_between_steps()
+
     def got_tokens(self, request: Request) -> None:
         """A request has been given output tokens."""
         now = self._update_ts

@@ -70,8 +70,8 @@ class SchedulerOutput:
     """Indices of the encoder items to run in this step."""
     free_encoder_mm_hashes: tuple[str, ...] = ()
     """Keys of encoder outputs that the runner may drop."""
-    num_prefix_hit_tokens: dict[str, int] = field(default_factory=dict)
-    """Local cache hit of each admission."""
+    num_prefix_hit_tokens: dict[str, int | None] = field(default_factory=dict)
+    """Local cache hit of each admission; None for one that held blocks already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +93,8 @@ class ModelRunnerOutput:
 class RequestOutput:
     """New tokens of a request after a step, and its end if it has come.
 
+    With `is_turn` only a session's turn has ended.
+
     `error` says why a request ended with `FinishReason.error` or `refused`.
     """
 
@@ -100,3 +102,4 @@ class RequestOutput:
     new_token_ids: tuple[int, ...] = ()
     finish_reason: FinishReason | None = None
     error: str | None = None
+    is_turn: bool = False

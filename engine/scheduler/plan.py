@@ -65,7 +65,7 @@ class StepPlan:
     """In scheduling order: running requests first, then admissions."""
     admitted: list[Request] = field(default_factory=list)
     resumed: list[Request] = field(default_factory=list)
-    num_hit_tokens: dict[str, int] = field(default_factory=dict)
+    num_hit_tokens: dict[str, int | None] = field(default_factory=dict)
     preempted: list[Request] = field(default_factory=list)
     zeros: list[tuple[Request, int, ZeroReason]] = field(default_factory=list)
     stop: AdmissionStop = AdmissionStop(StopReason.queue_empty)

@@ -74,7 +74,7 @@ def step_row(plan: StepPlan, scheduler: SchedulerState) -> StepRow:
         stop_reason=plan.stop.reason,
         head_request=None if head is None else head.number,
         head_blocks_needed=plan.stop.num_blocks_needed,
-        num_prefix_hit_tokens=sum(plan.num_hit_tokens.values()),
+        num_prefix_hit_tokens=sum(hit or 0 for hit in plan.num_hit_tokens.values()),
         num_external_tokens=0,
     )
     if scheduler.config.scheduler.max_loras is not None:

@@ -20,7 +20,9 @@ from engine.scheduler.preemption import preempt
 from engine.scheduler.running_scan import serve_running
 from engine.scheduler.state import PauseState, SchedulerState
 from engine.scheduler.stopping import stop_after
+from engine.scheduler.turns import begin_turn, end_turn, session_of, waits_for_input
 from engine.scheduler.waiting_scan import admit_waiting
+from engine.session import SessionInput
 from telemetry.vocabulary import FinishReason, SkipReason
 
 
@@ -59,7 +61,7 @@ class Scheduler(SchedulerState):
             and request.status is RequestStatus.RUNNING
         ]
         if any(result.finish_reason is not None for result in results):
-            self.running = [request for request in self.running if not request.is_finished]
+            self.running = [r for r in self.running if r.status is RequestStatus.RUNNING]
         results += self._end_failed()
         if self.encoder_cache is not None:
             self._let_go_of_passed_items(output)
@@ -105,6 +107,31 @@ class Scheduler(SchedulerState):
         for request in dict.fromkeys(ended):
             self._end(request, reason)
         self.journal.publish_between_steps()
+
+    def add_session_input(self, request_id: str, piece: SessionInput) -> None:
+        """Gives a session its next piece of input, now or when its turn is over.
+
+        Raises:
+            ValueError: there is no such session, or it has been closed.
+        """
+        request, session = session_of(self, request_id)
+        if session.is_closed:
+            raise ValueError(f"session {request_id!r} has been closed: open a new one")
+        if waits_for_input(request):
+            begin_turn(self, request, piece)
+        else:
+            session.queued.append(piece)
+
+    def close_session(self, request_id: str) -> None:
+        """Ends a session, now or when its turn is over.
+
+        Raises:
+            ValueError: there is no such session.
+        """
+        request, session = session_of(self, request_id)
+        session.is_closed = True
+        if waits_for_input(request):
+            self.finish_requests([request_id], FinishReason.stop)
 
     def unblock(self, request_id: str, failure: SkipReason | None = None) -> None:
         """Says that what a request waited for outside has come; or, with `failure`, never will."""
@@ -212,10 +239,15 @@ class Scheduler(SchedulerState):
             if reason is not None:
                 break
         self.journal.got_tokens(request)
-        if reason is not None:
+        session = request.session
+        is_turn = reason is not None and session is not None and end_turn(self, request, session)
+        if reason is not None and not is_turn:
             self._end(request, reason)
         return RequestOutput(
-            request_id=request.request_id, new_token_ids=tuple(kept), finish_reason=reason
+            request_id=request.request_id,
+            new_token_ids=tuple(kept),
+            finish_reason=reason,
+            is_turn=is_turn,
         )
 
     def _end_failed(self) -> list[RequestOutput]:

@@ -89,6 +89,14 @@ class SchedulerState:
         """Requests that wait, for whatever reason."""
         return len(self.waiting) + len(self.kv_holding_waiting)
 
+    @property
+    def num_waiting_sessions(self) -> int:
+        """Sessions between two turns; each keeps its slot."""
+        return sum(
+            request.session is not None and request.blocked_by is not None
+            for request in self.skipped
+        )
+
     def has_requests(self) -> bool:
         """Whether a step has anything to do, be it to tell the runner who has ended."""
         return bool(self.requests) or bool(self.finished_ids)
@@ -122,6 +130,9 @@ class SchedulerState:
         if self.encoder_cache is not None:
             self.encoder_cache.check_integrity()
         for request in self.requests.values():
-            assert 0 <= request.num_computed_tokens <= request.num_tokens, "computed beyond known"
+            between_turns = request.session is not None and request.blocked_by is not None
+            # A turn that was cut inside its drafts keeps their count, as the original does.
+            known = request.num_tokens if not between_turns else request.num_computed_tokens
+            assert 0 <= request.num_computed_tokens <= known, "computed beyond known"
             held = self.kv.num_blocks_held(request)
             assert held * self.kv.block_size >= request.num_computed_tokens, "computed without KV"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.kv_cache import Shortage
 from engine.request import Request, RequestStatus
 from engine.scheduler.encoder_inputs import (
     MismatchedItemError,
@@ -27,7 +28,8 @@ def admit_waiting(state: SchedulerState, plan: StepPlan) -> AdmissionStop:
     set_aside: list[tuple[RequestQueue, Request]] = []
     adapters = plan.adapters()
     padding = _Padding.of(state, plan)
-    while (stop := _limit(state, plan)) is None:
+    num_sessions = state.num_waiting_sessions
+    while (stop := _limit(state, plan, num_sessions)) is None:
         queue = state.head_queue()
         request = queue.pop()
         skip = _skip_reason(state, request, adapters)
@@ -75,8 +77,11 @@ class _Padding:
         return self.num_drafts if fits else 0
 
 
-def _limit(state: SchedulerState, plan: StepPlan) -> AdmissionStop | None:
-    """Returns the limit that keeps the next one out whoever it is; None if there is none."""
+def _limit(state: SchedulerState, plan: StepPlan, num_sessions: int) -> AdmissionStop | None:
+    """Returns the limit that keeps the next one out whoever it is; None if there is none.
+
+    A session between two turns keeps its slot.
+    """
     limits = state.limits
     head = state.head_queue().peek()
     if head is None:
@@ -89,7 +94,7 @@ def _limit(state: SchedulerState, plan: StepPlan) -> AdmissionStop | None:
         return AdmissionStop(StopReason.token_budget, head)
     if state.pause is PauseState.PAUSED_NEW and not len(state.kv_holding_waiting):
         return AdmissionStop(StopReason.paused_new, head)
-    if len(state.running) >= limits.active_seqs:
+    if len(state.running) + num_sessions >= limits.active_seqs:
         if limits.active_seqs < limits.max_num_seqs:
             return AdmissionStop(StopReason.max_num_active_seqs, head)
         return AdmissionStop(StopReason.max_num_seqs, head)
@@ -110,12 +115,11 @@ def _admit(
     state: SchedulerState, request: Request, plan: StepPlan, padding: _Padding
 ) -> AdmissionStop | None:
     """Moves a request to the running list with its first chunk, or says what keeps it out."""
-    hits = state.kv.find_hits(request)
-    num_hit_tokens = len(hits) * state.kv.block_size
-    num_wanted = request.num_tokens - num_hit_tokens
+    start = _start_of(state, request)
+    num_wanted = request.num_tokens - start.num_computed_tokens
     if plan.defers_prefills and num_wanted > 1:
         return AdmissionStop(StopReason.prefill_throttled, request)
-    num_drafts = padding.drafts_for(num_wanted, num_hit_tokens)
+    num_drafts = padding.drafts_for(num_wanted, start.num_computed_tokens)
     if num_drafts and 1 + num_drafts > plan.token_budget:
         return AdmissionStop(StopReason.draft_padding, request)
     num_tokens = plan.capped(num_wanted + num_drafts)
@@ -123,7 +127,7 @@ def _admit(
         return AdmissionStop(StopReason.chunked_prefill_disabled, request)
     try:
         fit = fit_encoder_inputs(
-            state, plan, request, num_hit_tokens, min(num_tokens, plan.token_budget)
+            state, plan, request, start.num_computed_tokens, min(num_tokens, plan.token_budget)
         )
     except MismatchedItemError as error:
         state.failed[request] = str(error)
@@ -131,21 +135,49 @@ def _admit(
     num_tokens = fit.num_tokens
     if num_tokens <= 0:
         return AdmissionStop(fit.stop_reason, request)
-    shortage = state.kv.admit(request, hits, num_tokens, spare_watermark=bool(state.running))
+    shortage = _take_blocks(state, request, start, num_tokens)
     if shortage is not None:
         let_go_of_all(state.encoder_cache, request)
         return AdmissionStop(shortage.reason, request, shortage.num_blocks_needed)
-    if state.kv.looks_up(request):
-        state.prefix_cache_stats.count(request, num_hit_tokens)
-    _enter_running(state, request, num_hit_tokens, plan)
+    if start.num_hit_tokens is not None and state.kv.looks_up(request):
+        state.prefix_cache_stats.count(request, start.num_hit_tokens)
+    _enter_running(state, request, start.num_computed_tokens, plan)
     placeholders = [PLACEHOLDER] * max(0, num_tokens - num_wanted)
     blocks = state.kv.block_ids(request)
-    plan.num_hit_tokens[request.request_id] = num_hit_tokens
+    plan.num_hit_tokens[request.request_id] = start.num_hit_tokens
     grant = Grant(request, num_wanted, num_tokens, blocks, placeholders, fit.items)
     plan.give(grant)
     enter_items(state.encoder_cache, grant)
     state.journal.admitted(request, plan)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """Where an admission begins to compute: behind its hits, or behind what it holds already."""
+
+    num_computed_tokens: int
+    hits: list[int]
+    num_hit_tokens: int | None
+    """None where there is no look-up: the request holds blocks."""
+
+
+def _start_of(state: SchedulerState, request: Request) -> _Start:
+    if request.num_computed_tokens > 0:
+        return _Start(request.num_computed_tokens, [], None)
+    hits = state.kv.find_hits(request)
+    num_hit_tokens = len(hits) * state.kv.block_size
+    return _Start(num_hit_tokens, hits, num_hit_tokens)
+
+
+def _take_blocks(
+    state: SchedulerState, request: Request, start: _Start, num_tokens: int
+) -> Shortage | None:
+    """Gives an admission its blocks, or says what it lacks."""
+    busy = bool(state.running)
+    if start.num_hit_tokens is None:
+        return state.kv.admit_holder(request, num_tokens, spare_watermark=busy)
+    return state.kv.admit(request, start.hits, num_tokens, spare_watermark=busy)
 
 
 def _enter_running(

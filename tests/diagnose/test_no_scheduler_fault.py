@@ -78,6 +78,15 @@ def test_a_queue_that_only_grows_is_undetermined_and_names_the_stop() -> None:
     assert "token_budget" in diagnosis.verdict.sentence
 
 
+def test_a_long_queue_names_what_its_head_waited_for() -> None:
+    log = described()
+    for request in range(20):
+        log.arrived(request, num_prompt_tokens=64, max_tokens=64)
+    steps(log, 200, waiting=20, stop=StopReason.kv_watermark, head_request=0)
+    sentence = diagnose(log_of(log)).verdict.sentence
+    assert "mostly behind a head that waited for kv_watermark" in sentence
+
+
 def test_a_queue_that_grows_and_empties_is_no_fault() -> None:
     log = described()
     for waiting in range(200):

@@ -37,6 +37,16 @@ def test_flags_that_vllm_has_too_have_its_defaults() -> None:
         assert options[name] == theirs[f"--{name.replace('_', '-')}"], name
 
 
+OUR_OWN = {"allow_oversize", "scripted_step_seconds", "step_pipe"}
+
+
+@pytest.mark.skipif(not FLAGS.is_file(), reason="vLLM's list of flags is not here")
+def test_settings_have_the_names_that_vllm_gives_them() -> None:
+    theirs = {flag for entry in json.loads(FLAGS.read_text())["flags"] for flag in entry["flags"]}
+    ours = {field.name for field in fields(EngineSettings)} - OUR_OWN
+    assert {name for name in ours if f"--{name.replace('_', '-')}" not in theirs} == set()
+
+
 def test_defaults_of_the_command_line_are_those_of_the_settings() -> None:
     assert engine_settings(parse()) == EngineSettings()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from telemetry.commands import add_commands
-from telemetry.errors import QueryRefused
+from telemetry.errors import CollectorError, QueryRefused, StepscopeError
 from telemetry.records import EngineRow
 from tests.telemetry.collector.builders import (
     RINGS,
@@ -81,6 +81,34 @@ def test_query_refuses_to_write(log: Path) -> None:
     collect(log)
     with pytest.raises(QueryRefused, match="DELETE is refused"):
         run("query", "--log", str(log), "DELETE FROM steps")
+
+
+def test_an_output_that_cannot_be_written_is_named(log: Path, tmp_path: Path) -> None:
+    collect(log)
+    with pytest.raises(StepscopeError, match=r"cannot write .*no/such: No such file"):
+        run("query", "--log", str(log), "SELECT 1", "--output", str(tmp_path / "no" / "such"))
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("--timeout", "0"), ("--timeout", "nan"), ("--timeout", "inf"), ("--max-rows", "0")],
+)
+def test_a_limit_that_is_none_is_refused(log: Path, flag: str, value: str) -> None:
+    with pytest.raises(QueryRefused, match=f"{flag} is {value}"):
+        run("query", "--log", str(log), "SELECT 1", flag, value)
+
+
+def test_a_log_that_is_a_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    with pytest.raises(CollectorError, match="file cannot be a log directory: File exists"):
+        run("collect", "--log", str(path))
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan"])
+def test_a_linger_time_that_is_none_is_refused(log: Path, seconds: str) -> None:
+    with pytest.raises(CollectorError, match=f"--linger is {seconds}"):
+        run("collect", "--log", str(log), f"--linger={seconds}")
 
 
 def test_collect_drains_until_nothing_is_left(

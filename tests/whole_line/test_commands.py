@@ -108,3 +108,31 @@ def test_a_query_prints_rows(log: Path) -> None:
     sql = "SELECT count(*) AS n FROM requests"
     result = stepscope("query", sql, "--log", log, "--format", "json")
     assert json.loads(result.stdout) == [{"n": 40}]
+
+
+def test_an_engine_that_cannot_start_leaves_its_reason_in_the_log(log: Path) -> None:
+    result = stepscope(
+        *("serve", "--log", log, "--port", "0", "--linger", "0.5"),
+        *("--scripted-step-seconds", "0", "--no-enable-chunked-prefill"),
+    )
+    assert result.returncode == 2
+    wait_until(lambda: not rings(log) and not (log / "collector.json").exists())
+    sql = "SELECT text FROM request_events WHERE kind = event_kind('engine_failed')"
+    said = json.loads(stepscope("query", sql, "--log", log, "--format", "json").stdout)
+    assert len(said) == 1
+    assert "without chunked prefill" in said[0]["text"]
+
+
+def test_a_log_that_cannot_be_one_is_told_before_the_engine_starts(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    result = stepscope("serve", "--log", path, "--port", "0")
+    assert result.returncode == 2
+    assert "cannot be a log directory" in result.stderr
+    assert result.stdout == ""
+
+
+def test_what_the_machine_refuses_is_one_line_and_no_traceback(tmp_path: Path) -> None:
+    result = stepscope("query", "SELECT 1", "--log", tmp_path / ("long" * 100))
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1

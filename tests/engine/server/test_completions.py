@@ -246,6 +246,12 @@ def test_a_body_that_is_not_json_is_refused(http: httpx.Client) -> None:
     assert "not JSON" in answer.json()["error"]["message"]
 
 
+def test_a_body_that_is_nested_too_deeply_is_refused(http: httpx.Client) -> None:
+    answer = http.post("/v1/completions", content=b"[" * 100_000)
+    assert answer.status_code == 400
+    assert "nested too deeply" in answer.json()["error"]["message"]
+
+
 def test_an_unknown_path_is_answered_as_the_api_answers(http: httpx.Client) -> None:
     answer = http.get("/v2/nothing")
     assert answer.status_code == 404

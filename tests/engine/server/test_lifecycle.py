@@ -183,6 +183,8 @@ def test_each_finished_step_is_told_to_the_pipe(tmp_path: Path) -> None:
     [
         (("--block-size", "0"), "block_size is 0"),
         (("--max-num-active-seqs", "999"), "max_num_active_seqs is 999"),
+        (("--live-timeout", "0"), "--live-timeout is 0"),
+        (("--max-model-len", "5000", "--no-enable-chunked-prefill"), "without chunked prefill"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_exit_code_two(flags: tuple[str, ...], says: str) -> None:

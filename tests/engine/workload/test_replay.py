@@ -81,6 +81,16 @@ def test_an_api_that_is_not_there_is_named() -> None:
         asyncio.run(replay("http://127.0.0.1:9", plan(), ReplayOptions()))
 
 
+def test_a_url_that_is_none_is_named() -> None:
+    with pytest.raises(WorkloadError, match="--url is"):
+        asyncio.run(replay("http://[::1", plan(), ReplayOptions()))
+
+
+def test_a_silence_that_may_not_be_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="--timeout is -3"):
+        ReplayOptions(timeout_seconds=-3)
+
+
 def test_a_vocabulary_that_nobody_tells_has_to_be_given() -> None:
     with pytest.raises(WorkloadError, match="--vocab"):
         run(FakeApi(vocab_size=None), plan())

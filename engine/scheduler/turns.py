@@ -1,0 +1,58 @@
+"""Turns of streaming sessions: how one ends, and how the next begins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.request import Request, RequestStatus
+from engine.scheduler.state import SchedulerState
+from engine.session import Session, SessionInput
+from telemetry.vocabulary import SkipReason
+
+
+def session_of(state: SchedulerState, request_id: str) -> tuple[Request, Session]:
+    """Returns a request that is a session.
+
+    Raises:
+        ValueError: it is not here, or not a session.
+    """
+    request = state.requests.get(request_id)
+    if request is None or request.session is None:
+        raise ValueError(f"request {request_id!r} is no open session: open one first")
+    return request, request.session
+
+
+def waits_for_input(request: Request) -> bool:
+    """Whether a session's turn is over and nothing has been said since."""
+    return request.blocked_by is SkipReason.streaming_input
+
+
+def end_turn(state: SchedulerState, request: Request, session: Session) -> bool:
+    """Ends a session's turn; returns False where that is the end of the session too."""
+    if session.is_closed and not session.queued:
+        return False
+    request.status = RequestStatus.WAITING
+    state.journal.turn_finished(request)
+    state.kv_holding_waiting.add(request)
+    if session.queued:
+        begin_turn(state, request, session.queued.popleft())
+    else:
+        request.blocked_by = SkipReason.streaming_input
+        state.set_aside(request, SkipReason.streaming_input)
+    return True
+
+
+def begin_turn(state: SchedulerState, request: Request, piece: SessionInput) -> None:
+    """Appends a piece of input to a session whose turn is over."""
+    del request.token_ids[request.num_computed_tokens :]
+    state.kv.forget_keys_from(request, request.num_computed_tokens)
+    request.token_ids.extend(piece.token_ids)
+    request.num_prompt_tokens = len(request.token_ids)
+    request.sampling = replace(
+        request.sampling,
+        max_tokens=piece.max_tokens,
+        min_tokens=min(request.sampling.min_tokens, piece.max_tokens),
+    )
+    request.arrival_time = piece.arrival_time
+    request.blocked_by = None
+    state.journal.input_added(request)
