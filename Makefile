@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check venv pages clean
+.PHONY: demo test check venv clean
 
 venv: $(READY)
 

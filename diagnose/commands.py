@@ -45,6 +45,7 @@ def add_commands(
 def run_diagnose(args: argparse.Namespace) -> int:
     """Diagnoses a log and prints what was found; returns the exit code."""
     from diagnose.window import choose_window, parse_duration
+    from telemetry.engine_id import parse_engine
     from telemetry.store import open_log
 
     try:
@@ -113,18 +114,3 @@ def exit_code(diagnosis: Diagnosis, fail_on: str | None) -> int:
     if fail_on is not None and worst is not None and worst >= Severity[fail_on]:
         return FOUND
     return FINE
-
-
-def parse_engine(text: str) -> int:
-    """Returns an engine's number from up to 16 hex digits.
-
-    Raises:
-        ValueError: it is not such a number.
-    """
-    try:
-        number = int(text, 16)
-    except ValueError:
-        number = -1
-    if not 0 <= number < 1 << 64:
-        raise ValueError(f"--engine is {text!r}: write its 16 hex digits, as diagnose --json does")
-    return number

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from math import gcd, lcm
 from typing import Literal
 
 Policy = Literal["fcfs", "priority"]
@@ -22,15 +23,33 @@ def _require(condition: bool, message: str) -> None:
         raise ConfigError(message)
 
 
+@dataclass(frozen=True, slots=True)
+class KVGroupConfig:
+    """Layers that share block tables: full attention, or a sliding window of so many tokens."""
+
+    kind: Literal["full", "sliding_window"]
+    block_size: int
+    sliding_window: int | None = None
+
+    def __post_init__(self) -> None:
+        _require(self.block_size >= 1, f"block_size is {self.block_size}: it must be 1 or more")
+        _require(
+            self.kind == "full" or (self.sliding_window or 0) >= 1,
+            f"sliding_window is {self.sliding_window}: a window group needs 1 token or more",
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheConfig:
     """The KV cache.
 
     `num_gpu_blocks` counts the null block, as vLLM's `--num-gpu-blocks-override` does: 160 means
-    159 usable blocks.
+    159 usable blocks. `groups` is empty for a model with full attention alone; with groups of
+    several block sizes, `block_size` is their least common multiple.
     """
 
     block_size: int = 16
+    groups: tuple[KVGroupConfig, ...] = ()
     num_gpu_blocks: int = 1024
     enable_prefix_caching: bool = True
     gpu_memory_utilization: float = 0.92
@@ -47,6 +66,22 @@ class CacheConfig:
             f"gpu_memory_utilization is {self.gpu_memory_utilization}: "
             "it is a share of the device, above 0 and at most 1",
         )
+        multiple = lcm(*(group.block_size for group in self.kv_groups))
+        _require(
+            self.block_size == multiple,
+            f"block_size is {self.block_size}: with these KV groups it has to be {multiple}, "
+            "the least common multiple of theirs",
+        )
+
+    @property
+    def kv_groups(self) -> tuple[KVGroupConfig, ...]:
+        """The groups, or the one of a model with full attention alone."""
+        return self.groups or (KVGroupConfig("full", self.block_size),)
+
+    @property
+    def hash_block_size(self) -> int:
+        """Tokens of a prefix hash: the greatest size that divides all groups' blocks."""
+        return gcd(*(group.block_size for group in self.kv_groups))
 
     @property
     def num_usable_blocks(self) -> int:

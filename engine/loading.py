@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.config import EngineConfig
 from engine.identity import DeviceMemory
@@ -16,6 +17,9 @@ from engine.runner import Runner
 from engine.runner.scripted import ScriptedRunner
 from engine.settings import EngineSettings
 from telemetry.vocabulary import Phase
+
+if TYPE_CHECKING:
+    from engine.runner.model import LoadedModel
 
 SCRIPTED_VOCAB_SIZE = 256
 SCRIPTED_MAX_POSITION = 4096
@@ -77,7 +81,6 @@ def _load_model(settings: EngineSettings, phase_hook: Callable[[Phase], None]) -
 
     from engine.runner.kv_tensors import choose_num_blocks
     from engine.runner.model import load_model
-    from engine.runner.model_runner import ModelRunner
     from engine.runner.tiny_llama import tiny_llama
 
     _leave_a_core_free()
@@ -96,14 +99,7 @@ def _load_model(settings: EngineSettings, phase_hook: Callable[[Phase], None]) -
     if model.device.type == "cuda":
         total_bytes = torch.cuda.mem_get_info(model.device)[1]
     _check_pool(num_gpu_blocks * block_bytes, total_bytes or _host_bytes(), num_gpu_blocks)
-    try:
-        runner = ModelRunner(model, config, phase_hook=phase_hook, seed=settings.seed)
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        raise EngineMemoryError(
-            f"there is no memory for {config.scheduler.max_num_seqs:,} requests of "
-            f"{config.scheduler.max_model_len:,} tokens and {num_gpu_blocks:,} KV blocks: lower "
-            f"--max-num-seqs, --max-model-len or --num-gpu-blocks-override ({error})"
-        ) from error
+    runner = _make_runner(model, config, phase_hook, settings.seed)
     return LoadedEngine(
         config=config,
         runner=runner,
@@ -119,6 +115,29 @@ def _load_model(settings: EngineSettings, phase_hook: Callable[[Phase], None]) -
             kv_block_bytes=block_bytes,
         ),
     )
+
+
+def _make_runner(
+    model: LoadedModel, config: EngineConfig, phase_hook: Callable[[Phase], None], seed: int
+) -> Runner:
+    """Returns the model's runner, with its buffers and KV pool in place.
+
+    Raises:
+        EngineMemoryError: there is no memory for them.
+    """
+    import torch
+
+    from engine.runner.model_runner import ModelRunner
+
+    try:
+        return ModelRunner(model, config, phase_hook=phase_hook, seed=seed)
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise EngineMemoryError(
+            f"there is no memory for {config.scheduler.max_num_seqs:,} requests of "
+            f"{config.scheduler.max_model_len:,} tokens and {config.cache.num_gpu_blocks:,} KV "
+            "blocks: lower --max-num-seqs, --max-model-len or --num-gpu-blocks-override "
+            f"({error})"
+        ) from error
 
 
 def _check_pool(kv_bytes: int, memory_bytes: int, num_gpu_blocks: int) -> None:

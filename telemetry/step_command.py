@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from telemetry.engine_id import parse_engine
 from telemetry.errors import StepscopeError
 
 
@@ -35,27 +36,11 @@ def _step(args: argparse.Namespace) -> int:
 
     if args.step < 0:
         raise StepscopeError(f"step is {args.step}: steps are counted from 0")
+    engine = None if args.engine is None else parse_engine(args.engine)
     with open_log(args.log) as log:
-        facts = read_step(log, args.step, parse_engine(args.engine))
+        facts = read_step(log, args.step, engine)
     if facts is None:
         print(f"{args.log} holds no steps yet: nothing to explain", file=sys.stderr)
         return 3
     sys.stdout.write(explain_step(facts, max_rows=args.max_rows))
     return 0
-
-
-def parse_engine(text: str | None) -> int | None:
-    """Returns an engine's id from its hex digits.
-
-    Raises:
-        StepscopeError: It is no such id.
-    """
-    if text is None:
-        return None
-    try:
-        engine = int(text, 16)
-    except ValueError:
-        engine = -1
-    if not 0 <= engine < 1 << 64:
-        raise StepscopeError(f"engine is {text!r}: write its 16 hex digits, as `doctor` shows them")
-    return engine

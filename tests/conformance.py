@@ -19,6 +19,7 @@ from engine.config import (
     CacheConfig,
     EncoderConfig,
     EngineConfig,
+    KVGroupConfig,
     SchedulerConfig,
     SpeculationConfig,
 )
@@ -45,7 +46,6 @@ def unsupported(vector: dict[str, Any]) -> list[str]:
     config = vector["config"]
     needs = {
         "async scheduling": config["async_scheduling"],
-        "KV groups": [g["kind"] for g in config["kv_groups"]] != ["full"],
         "KV connector": config["kv_connector"],
     }
     return [name for name, needed in needs.items() if needed]
@@ -298,6 +298,7 @@ def _engine_config(config: dict[str, Any]) -> EngineConfig:
         ),
         cache=CacheConfig(
             block_size=config["block_size"],
+            groups=tuple(KVGroupConfig(**group) for group in config["kv_groups"]),
             num_gpu_blocks=config["num_blocks_incl_null"],
             enable_prefix_caching=config["enable_prefix_caching"],
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path
@@ -62,3 +63,16 @@ def test_every_decision_is_listed() -> None:
     pages = {page.name for page in (DOCS / "decisions").glob("[0-9]*.md")}
     listed = re.findall(r"\]\((.+)\)", (DOCS / "decisions" / "README.md").read_text())
     assert sorted(listed) == sorted(pages)
+
+
+def commands_in(page: Path) -> list[str]:
+    """Returns the stepscope commands of a page's code blocks."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("stepscope ")]
+
+
+@pytest.mark.parametrize("line", commands_in(DOCS.parent / "README.md"))
+def test_a_command_of_the_readme_can_be_typed(line: str) -> None:
+    words = shlex.split(line, comments=True)
+    assert build_parser().parse_args(words[1:]).command == words[1]

@@ -35,3 +35,16 @@ def test_the_light_rooms_load_nothing_heavy(module: str) -> None:
 
 def test_the_check_notices_a_heavy_import() -> None:
     assert loaded_by("import duckdb") == {"duckdb"}
+
+
+def test_the_engine_knows_of_telemetry_the_leaves_alone() -> None:
+    leaves = {"telemetry.vocabulary", "telemetry.records", "telemetry.recorder"}
+    code = "import {0}; print(*[m for m in sys.modules if m.startswith('telemetry.')])"
+    for room in ("engine.core", "engine.server.server", "engine.workload.replay"):
+        result = subprocess.run(
+            [sys.executable, "-c", "import sys; " + code.format(room)],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert set(result.stdout.split()) <= leaves, room

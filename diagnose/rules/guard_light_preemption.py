@@ -31,7 +31,7 @@ from __future__ import annotations
 from diagnose.finding import Cause, Confidence, Evidence, Finding, Severity
 from diagnose.rule import Context, Earlier, Rule
 from diagnose.storm import Storm
-from diagnose.words import count, percent, plural
+from diagnose.words import count, plural
 
 ID = "guard-light-preemption"
 
@@ -86,13 +86,6 @@ def decide(context: Context, earlier: Earlier) -> Finding | None:
         missing=() if measured else ("request_finishes.max_itl_ns",),
         data_quality=context.data_quality,
     )
-
-
-def light_number(storm: Storm) -> str:
-    """Returns the numbers that make an episode light, in one phrase."""
-    ratio = storm.pauses.tail_ratio
-    tail = "pauses not recorded" if ratio is None else f"pause tail x {ratio:.2f}"
-    return f"{percent(storm.affected_ratio)} evicted, up to {storm.account.max_times} times, {tail}"
 
 
 def _were(number: int) -> str:

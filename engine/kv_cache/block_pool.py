@@ -106,6 +106,10 @@ class BlockPool:
         copies = self._index.get(key)
         return next(iter(copies)) if copies else None
 
+    def is_cached(self, block: int) -> bool:
+        """Whether the block has a key."""
+        return self._keys[block] is not None
+
     def is_free(self, block: int) -> bool:
         """Whether nobody holds the block."""
         return self._references[block] == 0
@@ -123,7 +127,7 @@ class BlockPool:
         """Raises AssertionError unless the pool agrees with itself and with all block tables."""
         held: dict[int, int] = {}
         for table in tables:
-            for block in table:
+            for block in filter(None, table):  # the null block is nobody's
                 held[block] = held.get(block, 0) + 1
         free = self._free_list()
         assert len(free) == len(set(free)) == self.num_free, "free list and counter differ"

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from engine.kv_cache import BlockIds
 from engine.runner.batch_error import BatchError
 from engine.runner.grouping import batch_order
-from engine.scheduler.output import BlockIds, CachedRequestData, NewRequestData, SchedulerOutput
+from engine.scheduler.output import CachedRequestData, NewRequestData, SchedulerOutput
 
 IntArray = npt.NDArray[np.int64]
 

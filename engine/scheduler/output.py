@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from engine.kv_cache import BlockIds
 from engine.sampling import SamplingParams
 from telemetry.vocabulary import FinishReason
-
-BlockIds = tuple[list[int], ...]
-"""Block ids of a request, one list a KV group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from engine.kv_cache import BlockIds
 from engine.request import Request
 from engine.scheduler.output import CachedRequestData, NewRequestData
 from telemetry.vocabulary import StopReason, ZeroReason
@@ -25,7 +26,7 @@ class Grant:
     request: Request
     num_wanted: int
     num_tokens: int
-    new_blocks: list[int]
+    new_blocks: BlockIds
     drafts: list[int] = field(default_factory=list)
     encoder_items: list[int] = field(default_factory=list)
 
@@ -103,7 +104,7 @@ class StepPlan:
                 request_id=request.request_id,
                 prompt_token_ids=request.token_ids[: request.num_prompt_tokens],
                 sampling=request.sampling,
-                block_ids=(self.grants[request.request_id].new_blocks,),
+                block_ids=self.grants[request.request_id].new_blocks,
                 num_computed_tokens=request.num_computed_tokens,
             )
             for request in self.admitted
@@ -115,7 +116,7 @@ class StepPlan:
         return tuple(
             CachedRequestData(
                 request_id=grant.request.request_id,
-                new_block_ids=(grant.new_blocks,) if grant.new_blocks else None,
+                new_block_ids=grant.new_blocks if any(grant.new_blocks) else None,
                 num_computed_tokens=grant.request.num_computed_tokens,
                 num_output_tokens=grant.request.num_output_tokens,
                 resumed=grant.request in resumed,

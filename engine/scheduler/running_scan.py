@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.kv_cache import BlockIds
 from engine.request import Request
 from engine.scheduler.encoder_inputs import (
     EncoderFit,
@@ -57,7 +58,7 @@ def _grant(
     request: Request,
     num_wanted: int,
     fit: EncoderFit,
-    new_blocks: list[int],
+    new_blocks: BlockIds,
 ) -> None:
     """Gives a running request its tokens, with the drafts and encoder items they reach."""
     drafts = drafts_within(request, fit.num_tokens)
@@ -69,7 +70,7 @@ def _grant(
 
 def _extend_or_preempt(
     state: SchedulerState, request: Request, num_tokens: int, plan: StepPlan
-) -> list[int] | None:
+) -> BlockIds | None:
     """Finds blocks for a running request, preempting until they suffice.
 
     Returns None when the request had to go itself.

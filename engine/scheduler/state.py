@@ -48,16 +48,7 @@ class SchedulerState:
         self.config = config
         self.limits = config.scheduler
         self.clock = clock if clock is not None else RunClock.start().now
-        self.kv = KVCacheManager(
-            num_blocks=config.cache.num_gpu_blocks,
-            block_size=config.cache.block_size,
-            max_model_len=config.scheduler.max_model_len,
-            enable_caching=config.cache.enable_prefix_caching,
-            reserve_full_prompt=config.scheduler.scheduler_reserve_full_isl,
-            watermark_blocks=config.watermark_blocks,
-            num_lookahead_tokens=config.speculation.num_lookahead_tokens,
-            drop_last_hit_block=config.speculation.drop_last_hit_block,
-        )
+        self.kv = KVCacheManager(config)
         self.encoder_cache = (
             None if config.encoder is None else EncoderCache(config.encoder.cache_size)
         )
@@ -124,7 +115,7 @@ class SchedulerState:
 
     def check_integrity(self) -> None:
         """Raises AssertionError unless queues, requests, blocks and cache agree."""
-        self.kv.check_integrity()
+        self.kv.check_integrity(self.requests.values())
         places = [*self.running, *self.waiting, *self.kv_holding_waiting]
         assert len(places) == len(set(places)) == len(self.requests), "a request is lost or twice"
         if self.encoder_cache is not None:
@@ -134,5 +125,3 @@ class SchedulerState:
             # A turn that was cut inside its drafts keeps their count, as the original does.
             known = request.num_tokens if not between_turns else request.num_computed_tokens
             assert 0 <= request.num_computed_tokens <= known, "computed beyond known"
-            held = self.kv.num_blocks_held(request)
-            assert held * self.kv.block_size >= request.num_computed_tokens, "computed without KV"

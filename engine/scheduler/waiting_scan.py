@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.kv_cache import Shortage
+from engine.kv_cache import PrefixHits, Shortage
 from engine.request import Request, RequestStatus
 from engine.scheduler.encoder_inputs import (
     MismatchedItemError,
@@ -139,12 +139,13 @@ def _admit(
     if shortage is not None:
         let_go_of_all(state.encoder_cache, request)
         return AdmissionStop(shortage.reason, request, shortage.num_blocks_needed)
-    if start.num_hit_tokens is not None and state.kv.looks_up(request):
-        state.prefix_cache_stats.count(request, start.num_hit_tokens)
+    if start.hits is not None and state.kv.looks_up(request):
+        state.prefix_cache_stats.count(request, start.hits.num_tokens)
     _enter_running(state, request, start.num_computed_tokens, plan)
     placeholders = [PLACEHOLDER] * max(0, num_tokens - num_wanted)
     blocks = state.kv.block_ids(request)
-    plan.num_hit_tokens[request.request_id] = start.num_hit_tokens
+    num_hit_tokens = None if start.hits is None else start.hits.num_tokens
+    plan.num_hit_tokens[request.request_id] = num_hit_tokens
     grant = Grant(request, num_wanted, num_tokens, blocks, placeholders, fit.items)
     plan.give(grant)
     enter_items(state.encoder_cache, grant)
@@ -157,17 +158,15 @@ class _Start:
     """Where an admission begins to compute: behind its hits, or behind what it holds already."""
 
     num_computed_tokens: int
-    hits: list[int]
-    num_hit_tokens: int | None
+    hits: PrefixHits | None
     """None where there is no look-up: the request holds blocks."""
 
 
 def _start_of(state: SchedulerState, request: Request) -> _Start:
     if request.num_computed_tokens > 0:
-        return _Start(request.num_computed_tokens, [], None)
+        return _Start(request.num_computed_tokens, None)
     hits = state.kv.find_hits(request)
-    num_hit_tokens = len(hits) * state.kv.block_size
-    return _Start(num_hit_tokens, hits, num_hit_tokens)
+    return _Start(hits.num_tokens, hits)
 
 
 def _take_blocks(
@@ -175,7 +174,7 @@ def _take_blocks(
 ) -> Shortage | None:
     """Gives an admission its blocks, or says what it lacks."""
     busy = bool(state.running)
-    if start.num_hit_tokens is None:
+    if start.hits is None:
         return state.kv.admit_holder(request, num_tokens, spare_watermark=busy)
     return state.kv.admit(request, start.hits, num_tokens, spare_watermark=busy)
 

@@ -124,14 +124,17 @@ def _own_seq(loss: Loss) -> int:
     return COLLECTOR_SEQ | _REGIONS.index(loss.region) << 56 | loss.first
 
 
-def died_row(engine: int, state: RingState, position: Position) -> dict[str, Any]:
-    """Returns the `engine_died` event of an engine that never said good-bye."""
+def died_row(engine: int, state: RingState, position: Position, ts: int) -> dict[str, Any]:
+    """Returns the `engine_died` event of an engine that never said good-bye.
+
+    `ts` is its last sign of life: no row of it is newer, as intervals end there.
+    """
     phase = Phase(state.phase).name if state.phase in list(Phase) else f"phase {state.phase}"
     return {
         "engine": engine,
         "seq": position.events,
         "step": state.current_step,
-        "ts": state.heartbeat_ns,
+        "ts": ts,
         "kind": int(EventKind.engine_died),
         "reason": state.phase,
         "text": f"its process ended without good-bye, in phase {phase}",

@@ -54,7 +54,7 @@ class Flush:
         last_ts, is_drained = self._take(ring)
         self._add_header(ring, state)
         if is_drained and (has_ended or state.closed):
-            self._finish(ring, state, max(last_ts, state.heartbeat_ns))
+            self._finish(ring, state, max(last_ts, state.heartbeat_ns, state.phase_since_ns))
 
     def _take(self, ring: AttachedRing) -> tuple[int, bool]:
         """Takes batches; returns the time of the last one and whether nothing is left.
@@ -154,13 +154,13 @@ class Flush:
         self._day(ts).main.add_rows("engines", [derive.engine_row(ring.reader, description)])
 
     def _finish(self, ring: AttachedRing, state: RingState, ts: int) -> None:
-        """Adds the end of a ring, to the last day that it wrote to, with its last counters."""
+        """Adds the end of a ring, at its last sign of life `ts`, with its last counters."""
         self._describe(ring, ts)
         day = self._day(ts)
         day.main.add_rows("heartbeats", [derive.heartbeat_row(ring.engine, state)])
         position = self._moves[ring.engine][1]
         if not state.closed:
-            died = derive.died_row(ring.engine, state, position)
+            died = derive.died_row(ring.engine, state, position, ts)
             day.main.add_rows("request_events", [died])
         self._move(ring, day, position, closed=True)
         self._finished.append(ring)

@@ -54,6 +54,13 @@ class Answer:
     truncated: bool
 
 
+def lock_down(connection: Any) -> None:
+    """Cuts an instance off from files and networks; it cannot be undone. Attach before."""
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET autoinstall_known_extensions = false")
+    connection.execute("SET lock_configuration = true")
+
+
 def run_query(connection: Any, sql: str, params: Parameters, limits: Limits) -> Answer:
     """Returns what one reading statement gives.
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from telemetry.errors import CollectorError, LogBusy, LogDamaged, LogNotFound
 from telemetry.store import wire
 from telemetry.store.files import attach, day_files, is_locked
-from telemetry.store.guard import Answer, Limits, Parameters, check_parameters, run_query
+from telemetry.store.guard import Answer, Limits, Parameters, check_parameters, lock_down, run_query
 from telemetry.store.presence import CollectorNotice, find_collector, is_collected
 from telemetry.store.views import create_log_views
 
@@ -215,9 +215,7 @@ class _DirectBackend:
             for file in files:
                 attach(self._connection, file, read_only=True)
             create_log_views(self._connection, files)
-            self._connection.execute("SET enable_external_access = false")
-            self._connection.execute("SET autoinstall_known_extensions = false")
-            self._connection.execute("SET lock_configuration = true")
+            lock_down(self._connection)
         except duckdb.Error as error:
             self._connection.close()
             if is_locked(error):

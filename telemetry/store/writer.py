@@ -20,6 +20,7 @@ import duckdb
 from telemetry.errors import LogBusy, LogDamaged
 from telemetry.ring.batch import Position
 from telemetry.store.files import DayFile, attach, day_files, is_locked
+from telemetry.store.guard import lock_down
 from telemetry.store.rows import Batch, RowBuffer
 from telemetry.store.schema import add_missing_columns, create_tables, insert_statement, tables_of
 from telemetry.store.views import create_log_views
@@ -51,9 +52,7 @@ class LogWriter:
             self._attach_all()
             # Text columns are text: guessing from a sample fails where most of it is NULL.
             self._connection.execute("SET pandas_analyze_sample = 0")
-            self._connection.execute("SET enable_external_access = false")
-            self._connection.execute("SET autoinstall_known_extensions = false")
-            self._connection.execute("SET lock_configuration = true")
+            lock_down(self._connection)
         except duckdb.Error as error:
             self._connection.close()
             if is_locked(error):

@@ -105,6 +105,7 @@ def test_a_killed_engine_loses_nothing_and_is_told_dead(tmp_path: Path) -> None:
         (engine, 20, Phase.sample)
     ]
     assert rows(log, "SELECT count(*), count(DISTINCT step) FROM steps") == [(20, 20)]
+    assert rows(log, "SELECT end_ts = newest_ts FROM log_ends") == [(True,)]
     assert rows(log, "SELECT closed FROM drains") == [(True,)]
     assert rows(log, "SELECT max(num_preemptions) FROM heartbeats") == [(20,)]
     assert list((tmp_path / RINGS).iterdir()) == []
