@@ -54,6 +54,7 @@ class KVCacheManager:
             )
             for index, spec in enumerate(cache.kv_groups)
         ]
+        self._has_windows = not all(group.is_full for group in self._groups)
         self._lookup = PrefixLookup(
             self._groups,
             alignment=cache.block_size,
@@ -126,19 +127,29 @@ class KVCacheManager:
         return None
 
     def extend(self, request: Request, num_tokens: int) -> BlockIds | None:
-        """Gives a running request the blocks for `num_tokens` more; None, and nothing, if short."""
-        self._expire(request)
-        if self.num_blocks_missing(request, num_tokens) > self.pool.num_free:
-            return None
+        """Gives a running request the blocks for `num_tokens` more; None, and nothing, if short.
+
+        An empty tuple says that its blocks suffice.
+        """
+        if self._has_windows:
+            self._expire(request)
         end = request.num_computed_tokens + num_tokens
-        fresh = tuple(group.extend(request.number, self._reach(end)) for group in self._groups)
+        missing = self.num_blocks_missing(request, num_tokens)
+        if missing > self.pool.num_free:
+            return None
+        fresh: BlockIds = ()
+        if missing:
+            fresh = tuple(group.extend(request.number, self._reach(end)) for group in self._groups)
         self._enter_cache(request, end)
         return fresh
 
     def num_blocks_missing(self, request: Request, num_tokens: int) -> int:
         """Returns how many blocks `extend` would have to find."""
         end = self._reach(request.num_computed_tokens + num_tokens)
-        return sum(group.num_missing(request.number, end) for group in self._groups)
+        missing = 0
+        for group in self._groups:
+            missing += group.num_missing(request.number, end)
+        return missing
 
     def num_blocks_for_all(self, request: Request) -> int:
         """Returns the blocks that all known tokens of a request fill, hits not looked up."""

@@ -33,6 +33,8 @@ class Grant:
     @property
     def num_embeds(self) -> int:
         """Encoder embeddings that the grant computes."""
+        if not self.encoder_items:
+            return 0
         return sum(self.request.encoder_items[index].num_embeds for index in self.encoder_items)
 
 
