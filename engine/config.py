@@ -96,8 +96,9 @@ class SchedulerConfig:
     `max_num_scheduled_tokens` and `max_num_active_seqs` default to `max_num_batched_tokens` and
     `max_num_seqs`. `long_prefill_token_threshold` caps what one request gets in a step while there
     are others (0 is off; adaptive: at least an even share of the step). `max_loras` caps the
-    adapters of a step. `scheduler_reserve_full_isl` admits a request only when all its known tokens
-    fit into the free blocks; `watermark` is the share of the pool that admissions leave free.
+    adapters of a step. With `async_scheduling` a step is decided while the one before still runs.
+    `scheduler_reserve_full_isl` admits a request only when all its known tokens fit into the free
+    blocks; `watermark` is the share of the pool that admissions leave free.
     """
 
     policy: Policy = "fcfs"
@@ -110,6 +111,7 @@ class SchedulerConfig:
     long_prefill_token_threshold: int = 0
     long_prefill_token_threshold_adaptive: bool = False
     max_loras: int | None = None
+    async_scheduling: bool = False
     scheduler_reserve_full_isl: bool = True
     watermark: float = 0.0
 

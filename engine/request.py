@@ -38,6 +38,13 @@ class RequestTimes:
     max_itl_ns: int | None = None
 
 
+class StaleOutput(Enum):
+    """What becomes of a token that was on its way when its request lost its progress."""
+
+    DELIVERED = auto()
+    DROPPED = auto()
+
+
 class Grammar(Protocol):
     """A compiled grammar, as far as the scheduler asks it."""
 
@@ -53,7 +60,7 @@ class Request:
     everything that can be derived is a property.
 
     Invariants:
-        `0 <= num_computed_tokens <= num_tokens`;
+        `0 <= num_computed_tokens <= num_tokens + num_output_placeholders`;
         `finish_reason is not None` exactly when `status` is FINISHED.
     """
 
@@ -83,6 +90,12 @@ class Request:
     num_computed_tokens: int = 0
     draft_token_ids: list[int] = field(default_factory=list)
     """Guesses at its next tokens, to be scheduled behind the known ones."""
+    num_output_placeholders: int = 0
+    """Outputs that steps in flight are going to bring (asynchronous scheduling)."""
+    in_flight: dict[int, int] = field(default_factory=dict)
+    """Tokens of steps that are scheduled and not taken in, by step."""
+    stale: dict[int, StaleOutput] = field(default_factory=dict)
+    """What becomes of the output of steps that were in flight when it lost its progress."""
     is_prefill_chunk: bool = False
     """Whether its last grant left known tokens to compute."""
     high_water_mark: int = 0
@@ -109,9 +122,14 @@ class Request:
         return len(self.token_ids)
 
     @property
+    def num_in_flight_tokens(self) -> int:
+        """Computed tokens that are on their way."""
+        return sum(self.in_flight.values())
+
+    @property
     def num_tokens_with_drafts(self) -> int:
-        """Known tokens and drafts."""
-        return len(self.token_ids) + len(self.draft_token_ids)
+        """Known tokens, drafts, and outputs on their way."""
+        return len(self.token_ids) + len(self.draft_token_ids) + self.num_output_placeholders
 
     @property
     def num_output_tokens(self) -> int:

@@ -29,8 +29,7 @@ from engine.sampling import SamplingParams
 from engine.scheduler import ModelRunnerOutput, PauseState, Scheduler, SchedulerOutput
 from engine.session import Session, SessionInput
 from telemetry.recorder import ListRecorder
-from telemetry.records import RequestPreempted
-from telemetry.vocabulary import FinishReason, PreemptionCause, SkipReason
+from telemetry.vocabulary import FinishReason, SkipReason
 
 EOS = 2
 STATE_KEYS = ("running", "ncomp", "waiting", "kv_wait", "deferred", "free")
@@ -45,7 +44,6 @@ def unsupported(vector: dict[str, Any]) -> list[str]:
     """Returns what a vector needs and the scheduler does not have yet."""
     config = vector["config"]
     needs = {
-        "async scheduling": config["async_scheduling"],
         "KV connector": config["kv_connector"],
     }
     return [name for name, needed in needs.items() if needed]
@@ -67,6 +65,7 @@ class Replayer:
         self.scheduler = Scheduler(_engine_config(vector["config"]), recorder=self.recorder)
         self.specs = {spec["id"]: spec for spec in vector["requests"]}
         self.requests: dict[str, Request] = {}
+        self.outputs: dict[int, SchedulerOutput] = {}
         self.num_outputs: Counter[str] = Counter()
         self.expected_state: dict[str, Any] = {}
 
@@ -85,27 +84,22 @@ class Replayer:
         difference = self._apply(step.get("ops", []))
         if difference is not None:
             return difference
-        num_events = len(self.recorder.events)
-        output = self.scheduler.schedule(throttle_prefills=step.get("throttle_prefills", False))
-        seen = self._seen_schedule(output, step["sched"])
-        difference = self._compare("sched", step["sched"], seen) or self._apply(
-            step.get("mid_ops", [])
-        )
-        if difference is not None:
+        if "sched" in step:
+            difference = self._schedule(step)
+            if difference is not None:
+                return difference
+        difference = self._apply(step.get("mid_ops", []))
+        if difference is not None or "update" not in step:
             return difference
-        seen_update = self._update(output, step["update"])
+        seen = self._update(self.outputs.pop(step["update"]["of"]), step["update"])
         self.scheduler.update_draft_token_ids(dict(step.get("drafts", [])))
-        preempted = [
-            self._name(event.request)
-            for event in self.recorder.events[num_events:]
-            if isinstance(event, RequestPreempted)
-            and event.cause != PreemptionCause.cache_reset
-            and event.step == output.step
-        ]
-        if preempted != step["sched"].get("preempted", []):
-            return f"preempted: {step['sched'].get('preempted', [])} expected, {preempted} seen"
         self.scheduler.check_integrity()
-        return self._compare("after", step["after"], seen_update)
+        return self._compare("after", step["after"], seen)
+
+    def _schedule(self, step: dict[str, Any]) -> str | None:
+        output = self.scheduler.schedule(throttle_prefills=step.get("throttle_prefills", False))
+        self.outputs[step["step"]] = output
+        return self._compare("sched", step["sched"], self._seen_schedule(output, step["sched"]))
 
     def _apply(self, ops: Iterable[list[Any]]) -> str | None:
         for name, *arguments in ops:
@@ -195,6 +189,7 @@ class Replayer:
             "blocks": blocks,
             "spec": [list(item) for item in output.scheduled_spec_decode_tokens.items()],
             "finished_ids": sorted(output.finished_req_ids),
+            "preempted": list(output.preempted_in_order),
             "enc": [list(item) for item in output.scheduled_encoder_inputs.items()],
             "enc_freed": list(output.free_encoder_mm_hashes),
             **self._state(),
@@ -258,7 +253,6 @@ class Replayer:
     def _compare(self, part: str, expected: dict[str, Any], seen: dict[str, Any]) -> str | None:
         self.expected_state.update({k: expected[k] for k in STATE_KEYS if k in expected})
         wanted = {**expected, **self.expected_state}
-        wanted.pop("preempted", None)
         for key in wanted.keys() | seen.keys():
             empty: Any = 0 if key == "total" else {} if key == "emitted" else []
             if wanted.get(key, empty) != seen.get(key, empty):
@@ -293,6 +287,7 @@ def _engine_config(config: dict[str, Any]) -> EngineConfig:
             long_prefill_token_threshold=config["long_prefill_token_threshold"],
             long_prefill_token_threshold_adaptive=config["long_prefill_token_threshold_adaptive"],
             max_loras=config["max_loras"],
+            async_scheduling=config["async_scheduling"],
             scheduler_reserve_full_isl=config["reserve_full_prompt"],
             watermark=config["watermark"],
         ),

@@ -54,6 +54,8 @@ class KVCacheManager:
             )
             for index, spec in enumerate(cache.kv_groups)
         ]
+        steps_in_flight = 2 if scheduler.async_scheduling else 1
+        self._most_in_flight = scheduler.max_num_batched_tokens * steps_in_flight
         self._has_windows = not all(group.is_full for group in self._groups)
         self._lookup = PrefixLookup(
             self._groups,
@@ -143,6 +145,10 @@ class KVCacheManager:
         self._enter_cache(request, end)
         return fresh
 
+    def enter_computed(self, request: Request) -> None:
+        """Enters in the cache what has been computed of tokens that were not known before."""
+        self._enter_cache(request, request.num_computed_tokens - request.num_output_placeholders)
+
     def num_blocks_missing(self, request: Request, num_tokens: int) -> int:
         """Returns how many blocks `extend` would have to find."""
         end = self._reach(request.num_computed_tokens + num_tokens)
@@ -216,14 +222,16 @@ class KVCacheManager:
     def _most_blocks(self, group: KVGroup, request: Request) -> int:
         return group.most_blocks(
             request.num_tokens,
-            in_flight=self._config.scheduler.max_num_batched_tokens,
+            in_flight=self._most_in_flight,
             max_model_len=self._max_model_len,
         )
 
     def _expire(self, request: Request) -> None:
+        """Gives back what windows have passed; tokens that are on their way do not move them."""
         for group in self._groups:
             if not group.is_full:
-                group.expire(request.number, request.num_computed_tokens)
+                arrived = request.num_computed_tokens - request.num_in_flight_tokens
+                group.expire(request.number, arrived)
 
     def _shortage(
         self, request: Request, hits: PrefixHits, num_tokens: int, spare_watermark: bool

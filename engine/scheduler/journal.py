@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,17 @@ if TYPE_CHECKING:
 REPEAT_NS = 1_000_000_000
 
 
+@dataclass(slots=True)
+class _OpenStep:
+    """A step that has been decided and not been taken in."""
+
+    step: int
+    row: StepRow | None = None
+    requests: StepRequests | None = None
+    events: list[Event] = field(default_factory=list)
+    accepted: dict[int, int] = field(default_factory=dict)
+
+
 class StepJournal:
     """Collects a step's rows while it is decided, executed and taken in."""
 
@@ -54,25 +66,21 @@ class StepJournal:
         self._recorder = recorder
         self._clock = clock
         self._scheduler = scheduler
-        self._events: list[Event] = []
-        self._row: StepRow | None = None
-        self._requests: StepRequests | None = None
-        self._step = 0
-        self._is_open = False
+        self._next_step = 0
+        self._open: dict[int, _OpenStep] = {}
+        self._current: _OpenStep | None = None
+        self._between: list[Event] = []
         self._unsettled: list[RequestPreempted] = []
-        self._accepted: dict[int, int] = {}
         self._update_ts = 0
-        self._held: StepRow | None = None
-        self._held_requests: StepRequests | None = None
+        self._held: _OpenStep | None = None
         self._salt = os.urandom(16)
 
     # --------------------------------------------------------------------------- the step's frame
 
     def begin_step(self, plan: StepPlan) -> None:
         """A step begins."""
-        self._step = plan.step
-        self._is_open = True
-        self._update_ts = 0
+        self._current = self._open[plan.step] = _OpenStep(plan.step)
+        self._next_step = plan.step + 1
         self._recorder.enter_phase(plan.step, Phase.schedule)
 
     def scheduled(self, plan: StepPlan) -> None:
@@ -80,64 +88,64 @@ class StepJournal:
         self._unsettled.clear()
         for grant in plan.grants.values():
             self._encoded(grant)
-        if not self._recorder.is_recording:
+        if self._current is None or not self._recorder.is_recording:
             return
-        self._requests = step_requests(plan, self._scheduler)
-        self._row = step_row(plan, self._scheduler)
-        self._row.schedule_ns = self._clock() - plan.started_ts
+        row = step_row(plan, self._scheduler)
+        row.num_steps_in_flight = len(self._open)
+        self._current.row = row
+        self._current.requests = step_requests(plan, self._scheduler)
+        row.schedule_ns = self._clock() - plan.started_ts
 
-    def begin_update(self) -> None:
-        """The step has been executed; its tokens are about to be taken in."""
-        self._recorder.enter_phase(self._step, Phase.update)
+    def begin_update(self, step: int) -> None:
+        """A step has been executed; its tokens are about to be taken in."""
+        self._recorder.enter_phase(step, Phase.update)
+        self._current = self._open[step]
         self._update_ts = self._clock()
 
-    def finish_step(self, runner_output: ModelRunnerOutput) -> None:
+    def finish_step(self, step: int, runner_output: ModelRunnerOutput) -> None:
         """The step is over: hands it to the recorder."""
         self._recorder.count_preemptions(self._scheduler.num_preemptions)
-        if self._row is not None:
-            self._complete(self._row, runner_output)
-        self._events = []
-        self._row = None
-        self._is_open = False
+        done = self._open.pop(step)
+        if done.row is not None:
+            self._complete(done, done.row, runner_output)
         self._update_ts = 0
-        self._step += 1
+        self._current = next(reversed(self._open.values()), None)
 
-    def _complete(self, row: StepRow, runner_output: ModelRunnerOutput) -> None:
-        """Adds what is known only now, and hands the row over unless it can be counted."""
+    def _complete(self, done: _OpenStep, row: StepRow, runner_output: ModelRunnerOutput) -> None:
+        """Adds what is known only now, and hands the step over unless it can be counted."""
         row.inputs_ns = runner_output.inputs_ns
         row.forward_ns = runner_output.forward_ns
         row.sample_ns = runner_output.sample_ns
         row.num_preemptions_total = self._scheduler.num_preemptions
         row.updated_ts = self._clock()
         row.update_ns = row.updated_ts - self._update_ts
-        if self._accepted and self._requests is not None:
-            row.num_accepted = sum(self._accepted.values())
-            self._requests = with_accepted(self._requests, self._accepted)
-            self._accepted = {}
-        if not self._repeats_held(row):
-            self._record(row)
+        if done.accepted and done.requests is not None:
+            row.num_accepted = sum(done.accepted.values())
+            done.requests = with_accepted(done.requests, done.accepted)
+        if not self._repeats_held(done, row):
+            self._record(done, row)
 
     def publish_between_steps(self) -> None:
         """Hands over events that belong to no step in flight; the next step is theirs."""
-        if self._is_open or not self._events:
+        if not self._between:
             return
         self._publish_held()
         self._recorder.count_preemptions(self._scheduler.num_preemptions)
-        self._recorder.record_events(self._events)
-        self._events = []
+        self._recorder.record_events(self._between)
+        self._between = []
 
-    def _record(self, row: StepRow) -> None:
+    def _record(self, done: _OpenStep, row: StepRow) -> None:
         self._publish_held()
-        is_empty = row.num_scheduled_tokens == 0 and not self._events
+        is_empty = row.num_scheduled_tokens == 0 and not done.events
         if is_empty and self._scheduler.has_requests():
-            self._held, self._held_requests = row, self._requests
+            self._held = done
             return
-        self._recorder.record_step(row, self._events, self._requests)
+        self._recorder.record_step(row, done.events, done.requests)
 
-    def _repeats_held(self, row: StepRow) -> bool:
+    def _repeats_held(self, done: _OpenStep, row: StepRow) -> bool:
         """Whether the row says what the held one said; then it is counted there."""
-        held = self._held
-        if held is None or self._events or row.num_scheduled_tokens != 0:
+        held = None if self._held is None else self._held.row
+        if held is None or done.events or row.num_scheduled_tokens != 0:
             return False
         if row.ts - held.ts > REPEAT_NS or not is_same_state(row, held):
             return False
@@ -146,9 +154,19 @@ class StepJournal:
         return True
 
     def _publish_held(self) -> None:
-        if self._held is not None:
-            self._recorder.record_step(self._held, (), self._held_requests)
-            self._held = self._held_requests = None
+        held, self._held = self._held, None
+        if held is not None and held.row is not None:
+            self._recorder.record_step(held.row, (), held.requests)
+
+    @property
+    def _step(self) -> int:
+        """The step that an event belongs to now."""
+        return self._next_step if self._current is None else self._current.step
+
+    @property
+    def _events(self) -> list[Event]:
+        """Where an event goes now."""
+        return self._between if self._current is None else self._current.events
 
     # ---------------------------------------------------------------------------------- decisions
 
@@ -234,7 +252,7 @@ class StepJournal:
             num_blocks_freed=num_blocks_freed,
             num_blocks_deferred=0,
             num_computed_tokens_lost=victim.num_computed_tokens,
-            num_in_flight_tokens=0,
+            num_in_flight_tokens=victim.num_in_flight_tokens,
             num_output_tokens_kept=victim.num_output_tokens,
             num_withdrawn_tokens=0 if withdrawn is None else withdrawn.num_tokens,
             num_withdrawn_embeds=0 if withdrawn is None else withdrawn.num_embeds,
@@ -283,7 +301,8 @@ class StepJournal:
         """A request's drafts have been compared with what the model says."""
         request.drafts_placed.append(num_drafts)
         request.drafts_accepted.append(num_accepted)
-        self._accepted[request.number] = num_accepted
+        if self._current is not None:
+            self._current.accepted[request.number] = num_accepted
 
     def turn_finished(self, request: Request) -> None:
         """A session's turn is over."""

@@ -62,6 +62,8 @@ class SchedulerOutput:
     total_num_scheduled_tokens: int = 0
     finished_req_ids: frozenset[str] = frozenset()
     preempted_req_ids: frozenset[str] = frozenset()
+    preempted_in_order: tuple[str, ...] = ()
+    """Those of them that this step preempted, in order."""
     scheduled_spec_decode_tokens: dict[str, list[int]] = field(default_factory=dict)
     """Draft tokens among the scheduled ones; -1 is a placeholder."""
     scheduled_encoder_inputs: dict[str, list[int]] = field(default_factory=dict)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from engine.request import Request, RequestStatus
+from engine.request import Request, RequestStatus, StaleOutput
+from engine.scheduler.async_output import make_stale
 from engine.scheduler.encoder_inputs import let_go_of_all
 from engine.scheduler.plan import Grant, StepPlan
 from engine.scheduler.state import SchedulerState
@@ -36,6 +37,7 @@ def preempt(
     )
     victim.high_water_mark = max(victim.high_water_mark, victim.num_computed_tokens)
     victim.num_computed_tokens = 0
+    make_stale(victim, StaleOutput.DROPPED if beneficiary is None else StaleOutput.DELIVERED)
     victim.draft_token_ids = []
     victim.num_preemptions += 1
     victim.status = RequestStatus.PREEMPTED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.kv_cache import BlockIds
 from engine.request import Request
+from engine.scheduler.async_output import reaches_its_end
 from engine.scheduler.encoder_inputs import (
     EncoderFit,
     MismatchedItemError,
@@ -43,6 +44,8 @@ def _tokens_for(
     """Returns how many tokens a running request may have, and what cut them if anything did."""
     if plan.defers_prefills and request.is_prefill_chunk:
         return EncoderFit(0, cut_by=ZeroReason.prefill_throttled)
+    if reaches_its_end(request):
+        return EncoderFit(0, cut_by=ZeroReason.max_tokens_in_flight)
     room = state.limits.max_model_len - 1 - request.num_computed_tokens
     num_tokens = min(plan.capped(num_wanted), plan.token_budget, room)
     try:

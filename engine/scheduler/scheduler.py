@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from engine.request import Request, RequestStatus
+from engine.request import Request, RequestStatus, StaleOutput
+from engine.scheduler.async_output import expect_output
 from engine.scheduler.encoder_inputs import let_go_of_all, let_go_of_passed
 from engine.scheduler.output import ModelRunnerOutput, RequestOutput, SchedulerOutput
 from engine.scheduler.plan import StepPlan
@@ -29,8 +30,8 @@ from telemetry.vocabulary import FinishReason, SkipReason
 class Scheduler(SchedulerState):
     """Decides each step, and takes in what the step brought.
 
-    One thread drives it: `schedule()`, then `update_from_output()` of the same step. Requests are
-    added and ended between the two calls of a step or between steps.
+    One thread drives it: `schedule()`, then `update_from_output()` of the same step; with
+    asynchronous scheduling of the step before. Requests are added and ended at any time between.
     """
 
     # --------------------------------------------------------------------------------- the step
@@ -50,22 +51,18 @@ class Scheduler(SchedulerState):
         Returns:
             New tokens and ends, in scheduling order; errors last.
         """
-        self.journal.begin_update()
-        sampled = runner_output.sampled_token_ids
-        drafts = output.scheduled_spec_decode_tokens
+        self.journal.begin_update(output.step)
         results = [
-            self._take_tokens(request, sampled[request_id], len(drafts.get(request_id, ())))
-            for request_id in output.num_scheduled_tokens
-            if request_id in sampled
-            and (request := self.requests.get(request_id)) is not None
-            and request.status is RequestStatus.RUNNING
+            self._take_tokens(request, runner_output.sampled_token_ids[request.request_id], output)
+            for request in self._take_arrivals(output)
+            if request.request_id in runner_output.sampled_token_ids
         ]
         if any(result.finish_reason is not None for result in results):
             self.running = [r for r in self.running if r.status is RequestStatus.RUNNING]
         results += self._end_failed()
         if self.encoder_cache is not None:
             self._let_go_of_passed_items(output)
-        self.journal.finish_step(runner_output)
+        self.journal.finish_step(output.step, runner_output)
         return results
 
     def update_draft_token_ids(self, drafts: Mapping[str, list[int]]) -> None:
@@ -208,6 +205,7 @@ class Scheduler(SchedulerState):
             free_encoder_mm_hashes=evicted,
             finished_req_ids=frozenset(self.finished_ids),
             preempted_req_ids=frozenset(self.preempted_ids),
+            preempted_in_order=tuple(request.request_id for request in plan.preempted),
             num_prefix_hit_tokens=plan.num_hit_tokens,
         )
         self.finished_ids, self.preempted_ids = set(), set()
@@ -216,20 +214,48 @@ class Scheduler(SchedulerState):
         for grant in grants.values():
             request = grant.request
             request.num_computed_tokens += grant.num_tokens
-            request.is_prefill_chunk = request.num_computed_tokens < request.num_tokens
+            known = request.num_tokens + request.num_output_placeholders
+            request.is_prefill_chunk = request.num_computed_tokens < known
+            if self.limits.async_scheduling:
+                expect_output(grant, plan.step, self.config.speculation.num_speculative_tokens)
         return output
 
     # ------------------------------------------------------------------- what an update brings
 
+    def _take_arrivals(self, output: SchedulerOutput) -> list[Request]:
+        """Returns the requests of a step that still want its output, in scheduling order."""
+        requests = [self.requests.get(name) for name in output.num_scheduled_tokens]
+        if not self.limits.async_scheduling:
+            return [r for r in requests if r is not None and r.status is RequestStatus.RUNNING]
+        arrivals = []
+        for request in requests:
+            if request is None or request.in_flight.pop(output.step, None) is None:
+                continue
+            if request.stale.get(output.step) is StaleOutput.DROPPED:
+                del request.stale[output.step]
+                continue
+            arrivals.append(request)
+        return arrivals
+
+    def _settle_drafts(
+        self, request: Request, num_drafts: int, num_accepted: int, *, is_stale: bool
+    ) -> None:
+        """Counts rejected drafts as not computed, unless all was lost with an eviction since."""
+        num_rejected = 0 if is_stale else num_drafts - num_accepted
+        request.num_computed_tokens -= num_rejected
+        if self.limits.async_scheduling:
+            request.num_output_placeholders -= num_rejected
+        self.speculation_stats.count(num_drafts, num_accepted)
+        self.journal.verified(request, num_drafts, num_accepted)
+
     def _take_tokens(
-        self, request: Request, token_ids: list[int], num_drafts: int
+        self, request: Request, token_ids: list[int], output: SchedulerOutput
     ) -> RequestOutput:
         """Appends a request's new tokens up to the one that ends it; forgets rejected drafts."""
+        is_stale = request.stale.pop(output.step, None) is not None
+        num_drafts = len(output.scheduled_spec_decode_tokens.get(request.request_id, ()))
         if num_drafts:
-            num_accepted = len(token_ids) - 1
-            request.num_computed_tokens -= num_drafts - num_accepted
-            self.speculation_stats.count(num_drafts, num_accepted)
-            self.journal.verified(request, num_drafts, num_accepted)
+            self._settle_drafts(request, num_drafts, len(token_ids) - 1, is_stale=is_stale)
         kept: list[int] = []
         reason = None
         for token_id in token_ids:
@@ -239,6 +265,9 @@ class Scheduler(SchedulerState):
             if reason is not None:
                 break
         self.journal.got_tokens(request)
+        if self.limits.async_scheduling and not is_stale:
+            request.num_output_placeholders -= len(kept)
+            self.kv.enter_computed(request)
         session = request.session
         is_turn = reason is not None and session is not None and end_turn(self, request, session)
         if reason is not None and not is_turn:
@@ -278,6 +307,8 @@ class Scheduler(SchedulerState):
 
     def _end(self, request: Request, reason: FinishReason) -> None:
         """Ends a request for good: its blocks go back, the runner is told in the next step."""
+        if request.status is RequestStatus.PREEMPTED:  # its last token came after its eviction
+            self.waiting.remove([request])
         self.kv.release(request)
         self.kv.forget(request)
         let_go_of_all(self.encoder_cache, request)

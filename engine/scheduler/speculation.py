@@ -31,5 +31,6 @@ class SpeculationStats:
 
 def drafts_within(request: Request, num_tokens: int) -> list[int]:
     """Returns those of a request's drafts that a grant of `num_tokens` reaches."""
-    reached = request.num_computed_tokens + num_tokens - request.num_tokens
+    known = request.num_tokens + request.num_output_placeholders
+    reached = request.num_computed_tokens + num_tokens - known
     return request.draft_token_ids[: max(0, reached)]

@@ -123,5 +123,6 @@ class SchedulerState:
         for request in self.requests.values():
             between_turns = request.session is not None and request.blocked_by is not None
             # A turn that was cut inside its drafts keeps their count, as the original does.
-            known = request.num_tokens if not between_turns else request.num_computed_tokens
+            known = request.num_tokens + request.num_output_placeholders
+            known = request.num_computed_tokens if between_turns else known
             assert 0 <= request.num_computed_tokens <= known, "computed beyond known"

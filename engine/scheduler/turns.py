@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.request import Request, RequestStatus
+from engine.request import Request, RequestStatus, StaleOutput
+from engine.scheduler.async_output import make_stale
 from engine.scheduler.state import SchedulerState
 from engine.session import Session, SessionInput
 from telemetry.vocabulary import SkipReason
@@ -32,6 +33,8 @@ def end_turn(state: SchedulerState, request: Request, session: Session) -> bool:
     if session.is_closed and not session.queued:
         return False
     request.status = RequestStatus.WAITING
+    request.num_computed_tokens -= request.num_output_placeholders
+    make_stale(request, StaleOutput.DROPPED)
     state.journal.turn_finished(request)
     state.kv_holding_waiting.add(request)
     if session.queued:

@@ -38,7 +38,7 @@ def test_a_vector_that_needs_more_fails_without_the_flag(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (DATA / "basic" / "single_request.json").read_text()
-    needs_more = text.replace('"async_scheduling":false', '"async_scheduling":true')
+    needs_more = text.replace('"kv_connector":null', '"kv_connector":{"role":"both"}')
     (tmp_path / "vector.json").write_text(needs_more)
     assert main([str(tmp_path)]) == 1
     assert "conform: 0/1" in capsys.readouterr().out
