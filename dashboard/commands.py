@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -40,6 +41,7 @@ def run_dashboard(args: argparse.Namespace) -> int:
     from dashboard.theme import LOOPBACK, options
 
     address = _address(args)
+    _check_free(args.host, args.port)
     script = Path(__file__).with_name("app.py")
     os.environ[ROOT_VARIABLE] = str(args.log.absolute())
     chosen = options(args.host, args.port)
@@ -49,6 +51,17 @@ def run_dashboard(args: argparse.Namespace) -> int:
         print(f"▲ whoever reaches {args.host}:{args.port} can read this log", flush=True)
     bootstrap.run(str(script), False, [], chosen)
     return 0
+
+
+def _check_free(host: str, port: int) -> None:
+    """Raises ValueError where the address cannot be listened on."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        raise ValueError(
+            f"cannot listen on {host} port {port}: {error}; choose another --host or --port"
+        ) from None
 
 
 def _address(args: argparse.Namespace) -> str:
@@ -85,7 +98,7 @@ def _path_of(finding: Finding) -> str:
 
 
 def _port(text: str) -> int:
-    port = int(text)
+    port = int(text) if text.isdecimal() else 0
     if not 1 <= port <= 65535:
-        raise argparse.ArgumentTypeError(f"port is {port}: give one from 1 to 65535")
+        raise argparse.ArgumentTypeError(f"port is {text}: give one from 1 to 65535")
     return port

@@ -102,7 +102,7 @@ def _no_fault(report: Report, engine: EngineDiagnosis) -> None:
 
 def _pair(report: Report, left: tuple[str, str], right: tuple[str, str]) -> None:
     report.add(
-        f"  {left[0].ljust(24)}{left[1].ljust(24)}{' ' if len(left[1]) >= 24 else ''}"
+        f"  {left[0].ljust(24)}{left[1].ljust(24)}{'  ' if len(left[1]) >= 23 else ''}"
         f"{right[0].ljust(17)}{right[1]}"
     )
 

@@ -77,3 +77,10 @@ def test_a_port_out_of_range_is_refused(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit, match="2"):
         stepscope.main(["dashboard", "--port", "70000"])
     assert "port is 70000: give one from 1 to 65535" in capsys.readouterr().err
+
+
+def test_a_taken_port_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert stepscope.main(["dashboard", "--log", str(tmp_path), "--port", str(port)]) == 2
+    assert f"cannot listen on 127.0.0.1 port {port}" in capsys.readouterr().err

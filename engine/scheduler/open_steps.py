@@ -1,0 +1,140 @@
+"""Steps that are open: decided, and not taken in yet.
+
+A step is handed to the recorder with all its events when its outputs have been taken in; events
+between steps are handed over at once. Steps that scheduled nothing and are equal to the one before
+are told in one row with a count, at most `REPEAT_NS` long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from engine.scheduler.plan import StepPlan
+from engine.scheduler.rows import is_same_state, step_requests, step_row, with_accepted
+from telemetry.recorder import Recorder
+from telemetry.records import Event, StepRequests, StepRow
+from telemetry.vocabulary import Phase
+
+if TYPE_CHECKING:
+    from engine.scheduler.output import ModelRunnerOutput
+    from engine.scheduler.state import SchedulerState
+
+REPEAT_NS = 1_000_000_000
+
+
+@dataclass(slots=True)
+class _OpenStep:
+    """A step that has been decided and not been taken in."""
+
+    step: int
+    row: StepRow | None = None
+    requests: StepRequests | None = None
+    events: list[Event] = field(default_factory=list)
+    accepted: dict[int, int] = field(default_factory=dict)
+
+
+class OpenSteps:
+    """Holds the rows of steps that are open, and hands each over when it is taken in."""
+
+    def __init__(
+        self, recorder: Recorder, clock: Callable[[], int], scheduler: SchedulerState
+    ) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._scheduler = scheduler
+        self._next_step = 0
+        self._open: dict[int, _OpenStep] = {}
+        self._current: _OpenStep | None = None
+        self._between: list[Event] = []
+        self._update_ts = 0
+        self._held: _OpenStep | None = None
+
+    def begin_step(self, plan: StepPlan) -> None:
+        """A step begins."""
+        self._current = self._open[plan.step] = _OpenStep(plan.step)
+        self._next_step = plan.step + 1
+        self._recorder.enter_phase(plan.step, Phase.schedule)
+
+    def scheduled(self, plan: StepPlan) -> None:
+        """The step is decided; nobody's progress has been advanced yet."""
+        if self._current is None or not self._recorder.is_recording:
+            return
+        row = step_row(plan, self._scheduler)
+        row.num_steps_in_flight = len(self._open)
+        self._current.row = row
+        self._current.requests = step_requests(plan, self._scheduler)
+        row.schedule_ns = self._clock() - plan.started_ts
+
+    def begin_update(self, step: int) -> None:
+        """A step has been executed; its tokens are about to be taken in."""
+        self._recorder.enter_phase(step, Phase.update)
+        self._current = self._open[step]
+        self._update_ts = self._clock()
+
+    def finish_step(self, step: int, runner_output: ModelRunnerOutput) -> None:
+        """The step is over: hands it to the recorder."""
+        self._recorder.count_preemptions(self._scheduler.num_preemptions)
+        done = self._open.pop(step)
+        if done.row is not None:
+            self._complete(done, done.row, runner_output)
+        self._update_ts = 0
+        self._current = next(reversed(self._open.values()), None)
+
+    def _complete(self, done: _OpenStep, row: StepRow, runner_output: ModelRunnerOutput) -> None:
+        """Adds what is known only now, and hands the step over unless it can be counted."""
+        row.inputs_ns = runner_output.inputs_ns
+        row.forward_ns = runner_output.forward_ns
+        row.sample_ns = runner_output.sample_ns
+        row.num_preemptions_total = self._scheduler.num_preemptions
+        row.updated_ts = self._clock()
+        row.update_ns = row.updated_ts - self._update_ts
+        if done.accepted and done.requests is not None:
+            row.num_accepted = sum(done.accepted.values())
+            done.requests = with_accepted(done.requests, done.accepted)
+        if not self._repeats_held(done, row):
+            self._record(done, row)
+
+    def publish_between_steps(self) -> None:
+        """Hands over events that belong to no step in flight; the next step is theirs."""
+        if not self._between:
+            return
+        self._publish_held()
+        self._recorder.count_preemptions(self._scheduler.num_preemptions)
+        self._recorder.record_events(self._between)
+        self._between = []
+
+    def _record(self, done: _OpenStep, row: StepRow) -> None:
+        self._publish_held()
+        is_empty = row.num_scheduled_tokens == 0 and not done.events
+        if is_empty and self._scheduler.has_requests():
+            self._held = done
+            return
+        self._recorder.record_step(row, done.events, done.requests)
+
+    def _repeats_held(self, done: _OpenStep, row: StepRow) -> bool:
+        """Whether the row says what the held one said; then it is counted there."""
+        held = None if self._held is None else self._held.row
+        if held is None or done.events or row.num_scheduled_tokens != 0:
+            return False
+        if row.ts - held.ts > REPEAT_NS or not is_same_state(row, held):
+            return False
+        held.num_repeats += 1
+        held.updated_ts = row.updated_ts
+        return True
+
+    def _publish_held(self) -> None:
+        held, self._held = self._held, None
+        if held is not None and held.row is not None:
+            self._recorder.record_step(held.row, (), held.requests)
+
+    @property
+    def _step(self) -> int:
+        """The step that an event belongs to now."""
+        return self._next_step if self._current is None else self._current.step
+
+    @property
+    def _events(self) -> list[Event]:
+        """Where an event goes now."""
+        return self._between if self._current is None else self._current.events
