@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from engine.config import SpeculationConfig
 from engine.request import RequestStatus
-from engine.scheduler import ModelRunnerOutput, PauseState, SchedulerOutput
 from telemetry.records import RequestAdmitted, RequestFinished, RequestPreempted
 from telemetry.vocabulary import (
     EventKind,
@@ -384,124 +380,3 @@ def test_a_cache_reset_preempts_all_and_resumes_them_in_order() -> None:
     output = run.step()
     assert list(output.num_scheduled_tokens) == ["a", "b", "c"]
     assert output.preempted_req_ids == {"a", "b", "c"}
-
-
-# ------------------------------------------------------------------------------ paused, throttled
-
-
-def test_paused_all_schedules_nothing_and_says_so() -> None:
-    run = Run(config())
-    run.add("a", max_tokens=50)
-    run.step()
-    run.add("b")
-    run.scheduler.set_pause(PauseState.PAUSED_ALL)
-    assert run.step().total_num_scheduled_tokens == 0
-    run.scheduler.set_pause(PauseState.UNPAUSED)
-    empty = next(row for row in run.recorder.steps if row.num_scheduled_tokens == 0)
-    assert empty.stop_reason == StopReason.paused_all
-    assert empty.num_zero_requests == 1
-    assert list(run.step().num_scheduled_tokens) == ["a", "b"]
-
-
-def test_paused_new_lets_the_running_go_on() -> None:
-    run = Run(config())
-    run.add("a", max_tokens=50)
-    run.step()
-    run.add("b")
-    run.scheduler.set_pause(PauseState.PAUSED_NEW)
-    assert list(run.step().num_scheduled_tokens) == ["a"]
-    assert run.last_step.stop_reason == StopReason.paused_new
-    paused = [e for e in run.recorder.events if e.kind == EventKind.paused]
-    assert [event.text for event in paused] == ["PAUSED_NEW"]
-
-
-def test_a_throttled_step_lets_decodes_go_first() -> None:
-    run = Run(config(max_num_batched_tokens=8))
-    run.add("decoding", max_tokens=50)
-    run.step()
-    run.add("long", prompt=40)
-    run.step()
-    output = run.scheduler.schedule(throttle_prefills=True)
-    run.scheduler.update_from_output(output, run.runner.execute(output))
-    assert list(output.num_scheduled_tokens) == ["decoding"]
-    _, dense = run.recorder.step_requests[-1]
-    assert dense.zero_reason is not None
-    assert list(dense.zero_reason[1:]) == [ZeroReason.prefill_throttled]
-
-
-def test_a_throttled_step_admits_no_prompt() -> None:
-    run = Run(config())
-    run.add("decoding", max_tokens=50)
-    run.step()
-    head = run.add("new", prompt=8)
-    output = run.scheduler.schedule(throttle_prefills=True)
-    run.scheduler.update_from_output(output, run.runner.execute(output))
-    assert run.last_step.stop_reason == StopReason.prefill_throttled
-    assert run.last_step.head_request == head.number
-
-
-# ------------------------------------------------------------------------------------- speculation
-
-
-def speculating(**fields: object) -> Run:
-    """Returns a run of one request with an output, in an engine with three drafts."""
-    run = Run(replace(config(**fields), speculation=SpeculationConfig(num_speculative_tokens=3)))
-    run.add("a", prompt=4, max_tokens=50)
-    run.step()
-    return run
-
-
-def verify(run: Run, sampled: list[int]) -> SchedulerOutput:
-    output = run.scheduler.schedule()
-    run.scheduler.update_from_output(output, ModelRunnerOutput(sampled_token_ids={"a": sampled}))
-    run.scheduler.check_integrity()
-    return output
-
-
-def test_drafts_are_scheduled_behind_the_newest_token() -> None:
-    run = speculating()
-    run.scheduler.update_draft_token_ids({"a": [11, 12, 13]})
-    output = verify(run, [11, 12, 99])
-    assert output.num_scheduled_tokens == {"a": 4}
-    assert output.scheduled_spec_decode_tokens == {"a": [11, 12, 13]}
-
-
-def test_rejected_drafts_count_as_not_computed() -> None:
-    run = speculating()
-    request = run.scheduler.requests["a"]
-    run.scheduler.update_draft_token_ids({"a": [11, 12, 13]})
-    verify(run, [11, 99])
-    assert request.num_computed_tokens == request.num_tokens - 1 == 6
-    row = run.last_step
-    assert (row.num_draft_tokens, row.num_accepted, row.num_decode_tokens) == (3, 1, 1)
-
-
-def test_drafts_beyond_the_budget_are_cut() -> None:
-    run = speculating(max_num_batched_tokens=3, max_num_seqs=1)
-    while run.scheduler.requests["a"].is_prefill_chunk:
-        run.step()
-    run.scheduler.update_draft_token_ids({"a": [11, 12, 13]})
-    assert run.scheduler.schedule().scheduled_spec_decode_tokens == {"a": [11, 12]}
-
-
-def test_an_admission_with_one_token_to_do_is_padded() -> None:
-    run = speculating()
-    run.add("one", prompt=1)
-    output = run.scheduler.schedule()
-    assert output.scheduled_spec_decode_tokens == {"one": [-1, -1, -1]}
-
-
-def test_padding_that_does_not_fit_ends_the_admission() -> None:
-    run = speculating(max_num_batched_tokens=4)
-    run.add("one", prompt=1)
-    output = run.scheduler.schedule()
-    run.scheduler.update_from_output(output, run.runner.execute(output))
-    assert run.last_step.stop_reason == StopReason.draft_padding
-
-
-def test_a_threshold_below_the_padding_cuts_the_padding() -> None:
-    run = speculating(long_prefill_token_threshold=2)
-    run.add("one", prompt=1)
-    output = run.scheduler.schedule()
-    assert output.num_scheduled_tokens["one"] == 2
-    assert output.scheduled_spec_decode_tokens == {"one": [-1]}
