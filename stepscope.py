@@ -59,6 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="log directory (default: $STEPSCOPE_LOG, else $XDG_STATE_HOME/stepscope)",
     )
+    log.set_defaults(default_log=default_log())
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     wiring = engine.commands.ServeWiring(recorder_factory=_recorder_factory, prepare=_prepare)
     engine.commands.add_commands(commands, [log], wiring)

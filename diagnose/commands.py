@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -75,6 +76,8 @@ def report_on(log: QueryLog, args: argparse.Namespace, window: Window, engine: i
     if args.sql is not None:
         return print_sql(diagnosis, args.sql)
     print_diagnosis(diagnosis, as_json=args.json, ascii_only=args.ascii)
+    if diagnosis.findings and not args.json and args.log != getattr(args, "default_log", args.log):
+        print(f"with each command: --log {shlex.quote(str(args.log))}")
     return exit_code(diagnosis, args.fail_on)
 
 

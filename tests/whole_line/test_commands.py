@@ -51,7 +51,9 @@ def test_a_storm_is_named_and_accounted_for(log: Path) -> None:
     assert seen["verdict"]["rule"] == "kv-preemption-pressure"
     assert seen["accounting"]["preemptions"]["unattributed"] == 0
     assert seen["accounting"]["tokens"]["identity_holds"] is True
-    assert stepscope("diagnose", "--log", log, "--fail-on", "high").returncode == 1
+    result = stepscope("diagnose", "--log", log, "--fail-on", "high")
+    assert result.returncode == 1
+    assert f"with each command: --log {log}" in result.stdout
     assert stepscope("diagnose", "--log", log).returncode == 0
 
 
