@@ -83,6 +83,7 @@ class Collector:
         )
         self._rings: dict[Path, AttachedRing] = {}
         self._stop = threading.Event()
+        self._last_failure = ""
         self._writer: LogWriter | None = None
         self._endpoint: Endpoint | None = None
 
@@ -177,8 +178,11 @@ class Collector:
             self._attach()
             while self._flush():
                 pass
+            self._last_failure = ""
         except (duckdb.Error, LogBusy) as error:
-            _log.warning("a flush failed and is done again: %s", error)
+            if str(error) != self._last_failure:  # told once, however often it is tried
+                _log.warning("a flush failed and is done again: %s", error)
+            self._last_failure = str(error)
             self._reopen()
 
     def _attach(self) -> None:

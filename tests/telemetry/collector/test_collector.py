@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from telemetry.collector import Collector, find_collector, start_collector, stop_collector
+from telemetry.collector.flush import Flush
 from telemetry.errors import CollectorError
 from telemetry.records import RunClock
 from telemetry.store import open_log
@@ -355,4 +357,28 @@ def test_a_flush_is_not_held_up_by_a_long_query(tmp_path: Path) -> None:
         finally:
             query.kill()
             query.communicate()
+    ring.close()
+
+
+def test_a_flush_that_keeps_failing_is_told_once_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = tmp_path / "log"
+    ring = ring_for(log)
+    record(ring, 0, 5, num_dense=0)
+
+    def fail(self: Flush) -> None:
+        raise duckdb.IOException("the disk is full")
+
+    with collecting(log) as collector:
+        monkeypatch.setattr(collector._stop, "wait", lambda seconds: False)
+        with monkeypatch.context() as broken:
+            broken.setattr(Flush, "write", fail)
+            for _ in range(3):
+                collector.drain()
+        collector.drain()
+    assert [r.getMessage() for r in caplog.records].count(
+        "a flush failed and is done again: the disk is full"
+    ) == 1
+    assert rows(log, "SELECT count(*) FROM steps") == [(5,)]
     ring.close()
