@@ -205,9 +205,18 @@ class EncoderConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KVConnectorConfig:
+    """A KV connector: which way KV goes, and what happens to a request whose load fails."""
+
+    role: Literal["kv_producer", "kv_consumer", "kv_both"] = "kv_both"
+    load_failure_policy: Literal["recompute", "fail"] = "recompute"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """All settings of an engine. `encoder` is None for a model without encoder inputs."""
 
+    kv_connector: KVConnectorConfig | None = None
     encoder: EncoderConfig | None = None
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)

@@ -96,6 +96,10 @@ class Request:
     """Tokens of steps that are scheduled and not taken in, by step."""
     stale: dict[int, StaleOutput] = field(default_factory=dict)
     """What becomes of the output of steps that were in flight when it lost its progress."""
+    is_loading: bool = False
+    """Holds blocks that an asynchronous KV load fills."""
+    has_loaded: bool = False
+    """The load has been received, and the request has not been looked at since."""
     is_prefill_chunk: bool = False
     """Whether its last grant left known tokens to compute."""
     high_water_mark: int = 0

@@ -19,6 +19,7 @@ from engine.config import (
     CacheConfig,
     EncoderConfig,
     EngineConfig,
+    KVConnectorConfig,
     KVGroupConfig,
     SchedulerConfig,
     SpeculationConfig,
@@ -35,18 +36,16 @@ EOS = 2
 STATE_KEYS = ("running", "ncomp", "waiting", "kv_wait", "deferred", "free")
 DEVIATIONS = {
     "preempt_priority/withdrawn_chunk_stays_hashed": (3, "withdrawn_chunk_stays_hashed"),
+    "reservation/retry_blocked_by_itself": (4, "failed_load_blocks_its_own_retry"),
     "encoder/priority_preempt_encoder_scheduled": (10, "withdrawn_encoder_input_stays_cached"),
 }
 """Vector -> first step that differs, and the oddity of the original (see docs/decisions)."""
 
 
 def unsupported(vector: dict[str, Any]) -> list[str]:
-    """Returns what a vector needs and the scheduler does not have yet."""
-    config = vector["config"]
-    needs = {
-        "KV connector": config["kv_connector"],
-    }
-    return [name for name, needed in needs.items() if needed]
+    """Returns what a vector needs and the scheduler does not have."""
+    kinds = {group["kind"] for group in vector["config"]["kv_groups"]}
+    return [f"KV groups of kind {kind}" for kind in sorted(kinds - {"full", "sliding_window"})]
 
 
 class RefusingGrammar:
@@ -56,14 +55,39 @@ class RefusingGrammar:
         return token_ids[: token_ids.index(3)] if 3 in token_ids else token_ids
 
 
+class ScriptedConnector:
+    """Answers as the connector of the recorded runs did."""
+
+    def __init__(self, specs: dict[str, dict[str, Any]]) -> None:
+        self._scripts = {name: spec.get("kv") or {} for name, spec in specs.items()}
+        self._num_unknown = {
+            name: script.get("unknown_calls", 0) for name, script in self._scripts.items()
+        }
+
+    def num_external_tokens(self, request: Request, num_local_tokens: int) -> int | None:
+        if self._num_unknown[request.request_id] > 0:
+            self._num_unknown[request.request_id] -= 1
+            return None
+        return max(0, self._scripts[request.request_id].get("ext", 0) - num_local_tokens)
+
+    def loads_async(self, request: Request) -> bool:
+        return bool(self._scripts[request.request_id].get("async"))
+
+    def delays_free(self, request: Request) -> bool:
+        return bool(self._scripts[request.request_id].get("delay_free"))
+
+
 class Replayer:
     """Drives a scheduler through one vector and reports the first difference."""
 
     def __init__(self, vector: dict[str, Any]) -> None:
         self.vector = vector
         self.recorder = ListRecorder()
-        self.scheduler = Scheduler(_engine_config(vector["config"]), recorder=self.recorder)
         self.specs = {spec["id"]: spec for spec in vector["requests"]}
+        connector = ScriptedConnector(self.specs) if vector["config"]["kv_connector"] else None
+        self.scheduler = Scheduler(
+            _engine_config(vector["config"]), recorder=self.recorder, connector=connector
+        )
         self.requests: dict[str, Request] = {}
         self.outputs: dict[int, SchedulerOutput] = {}
         self.num_outputs: Counter[str] = Counter()
@@ -163,14 +187,14 @@ class Replayer:
         return next(name for name, r in self.requests.items() if r.number == number)
 
     def _seen_schedule(self, output: SchedulerOutput, expected: dict[str, Any]) -> dict[str, Any]:
-        hits = output.num_prefix_hit_tokens
+        hits, ext = output.num_prefix_hit_tokens, output.num_external_tokens
         new = [
-            [data.request_id, data.num_computed_tokens, hits[data.request_id], 0]
+            [data.request_id, data.num_computed_tokens, hits[data.request_id], ext[data.request_id]]
             for data in output.scheduled_new_reqs
         ]
         cached = output.scheduled_cached_reqs
         resumed = [
-            [data.request_id, data.num_computed_tokens, hits[data.request_id], 0]
+            [data.request_id, data.num_computed_tokens, hits[data.request_id], ext[data.request_id]]
             for data in cached
             if data.resumed
         ]
@@ -190,6 +214,9 @@ class Replayer:
             "spec": [list(item) for item in output.scheduled_spec_decode_tokens.items()],
             "finished_ids": sorted(output.finished_req_ids),
             "preempted": list(output.preempted_in_order),
+            "load_started": sorted(
+                [name, *started] for name, started in output.kv_loads_started.items()
+            ),
             "enc": [list(item) for item in output.scheduled_encoder_inputs.items()],
             "enc_freed": list(output.free_encoder_mm_hashes),
             **self._state(),
@@ -204,8 +231,19 @@ class Replayer:
 
     def _update(self, output: SchedulerOutput, update: dict[str, Any]) -> dict[str, Any]:
         sampled = {name: self._oracle(name, count) for name, count in update.get("sampled", [])}
+        conn = update.get("conn", {})
         results = self.scheduler.update_from_output(
-            output, ModelRunnerOutput(sampled_token_ids=sampled)
+            output,
+            ModelRunnerOutput(
+                sampled_token_ids=sampled,
+                finished_recving=frozenset(conn.get("recv", ())),
+                finished_sending=frozenset(conn.get("send", ())),
+                failed_recving=frozenset(conn.get("failed", ())),
+                invalid_block_ids=frozenset(
+                    self.scheduler.kv.block_ids(self.requests[name])[0][index]
+                    for name, index in conn.get("invalid", ())
+                ),
+            ),
         )
         stats = self.scheduler.take_prefix_cache_stats()
         for result in results:
@@ -269,6 +307,9 @@ def _expand(segments: list[list[int]]) -> list[int]:
 def _engine_config(config: dict[str, Any]) -> EngineConfig:
     spec = config["spec"] or {}
     return EngineConfig(
+        kv_connector=KVConnectorConfig(**config["kv_connector"])
+        if config["kv_connector"]
+        else None,
         encoder=EncoderConfig(**config["encoder"]) if config["encoder"] else None,
         speculation=SpeculationConfig(
             num_speculative_tokens=spec.get("num_speculative_tokens", 0),

@@ -137,6 +137,14 @@ class KVGroup:
         self._pool.take_cached(block for block in hits if block != NULL_BLOCK)
         self.tables[number] = BlockTable(list(hits), len(hits))
 
+    def pad(self, number: int, num_computed_tokens: int) -> None:
+        """Puts null blocks where tokens that come from elsewhere lie left of the window."""
+        table = self.tables[number]
+        lacking = self.num_expired(num_computed_tokens) - len(table.blocks)
+        if lacking > 0:
+            table.blocks += [NULL_BLOCK] * lacking
+            table.num_expired = len(table.blocks)
+
     def num_missing(self, number: int, num_tokens: int) -> int:
         """Returns how many blocks a request lacks for its first `num_tokens`."""
         return max(0, self.blocks_for(num_tokens) - len(self.tables[number].blocks))

@@ -86,24 +86,57 @@ class KVCacheManager:
     # ----------------------------------------------------------------------------------- allocation
 
     def admit(
-        self, request: Request, hits: PrefixHits, num_tokens: int, *, spare_watermark: bool
+        self,
+        request: Request,
+        hits: PrefixHits,
+        num_tokens: int,
+        *,
+        num_external_tokens: int = 0,
+        spare_watermark: bool,
     ) -> Shortage | None:
         """Gives a waiting request its hits and blocks for its first chunk, or says what is short.
 
         Args:
-            num_tokens: tokens of the first chunk, behind the hits.
+            num_tokens: tokens of the first chunk, behind the hits and what a connector brings.
             spare_watermark: leave the watermark free, as when something runs already.
         """
-        shortage = self._shortage(request, hits, num_tokens, spare_watermark)
+        start = hits.num_tokens + num_external_tokens
+        end = start + num_tokens
+        kept = self._watermark_blocks if spare_watermark else 0
+        shortage = self._shortage(request, hits, start, self._reach(end), kept)
         if shortage is not None:
             return shortage
-        end = hits.num_tokens + num_tokens
-        for group, blocks in zip(self._groups, hits.blocks, strict=True):
-            group.hold(request.number, blocks)
-        for group in self._groups:
-            group.extend(request.number, self._reach(end))
+        self._take(request, hits, start, self._reach(end))
         self._enter_cache(request, end)
         return None
+
+    def take_for_load(
+        self,
+        request: Request,
+        hits: PrefixHits,
+        num_external_tokens: int,
+        *,
+        spare_watermark: bool,
+        num_blocks_reserved: int,
+    ) -> Shortage | None:
+        """Gives a waiting request its hits and the blocks that a load fills, or says what lacks."""
+        end = hits.num_tokens + num_external_tokens
+        kept = self._watermark_blocks if spare_watermark else 0
+        shortage = self._shortage(request, hits, end, end, kept)
+        if shortage is not None:
+            return shortage
+        needed = self._chunk_blocks(hits, end, end)
+        if needed + kept + num_blocks_reserved > self.pool.num_free:
+            return Shortage(StopReason.kv_reserved_for_loads, needed + kept + num_blocks_reserved)
+        self._take(request, hits, end, end)
+        return None
+
+    def _take(self, request: Request, hits: PrefixHits, start: int, end: int) -> None:
+        for group, blocks in zip(self._groups, hits.blocks, strict=True):
+            group.hold(request.number, blocks)
+            group.pad(request.number, start)
+        for group in self._groups:
+            group.extend(request.number, end)
 
     def admit_holder(
         self, request: Request, num_tokens: int, *, spare_watermark: bool
@@ -144,6 +177,48 @@ class KVCacheManager:
             fresh = tuple(group.extend(request.number, self._reach(end)) for group in self._groups)
         self._enter_cache(request, end)
         return fresh
+
+    def first_invalid_token(self, request: Request, invalid: set[int]) -> int | None:
+        """Returns where the request's first invalid block begins; None if it has none."""
+        positions = [
+            index * group.block_size
+            for group in self._groups
+            for index, block in enumerate(group.tables[request.number].blocks)
+            if block in invalid
+        ]
+        return min(positions, default=None)
+
+    def blocks_from(self, request: Request, position: int) -> set[int]:
+        """Returns the request's blocks that hold tokens from a position on."""
+        return {
+            block
+            for group in self._groups
+            for block in group.tables[request.number].blocks[position // group.block_size :]
+        }
+
+    def uncache_from(self, request: Request, position: int) -> None:
+        """Takes the request's blocks from a position on out of the cache."""
+        for block in self.blocks_from(request, position):
+            if block:
+                self.pool.uncache(block)
+
+    def num_blocks_lacking(self, request: Request, num_extra_tokens: int) -> int:
+        """Returns how many more blocks all known tokens of a request, and some more, will need."""
+        lacking = 0
+        for group in self._groups:
+            table = group.tables.get(request.number)
+            held = 0 if table is None else len(table.blocks)
+            lacking += max(0, self._most_blocks(group, request, num_extra_tokens) - held)
+        return lacking
+
+    def num_blocks_of(self, num_tokens: int) -> int:
+        """Returns the blocks that so many tokens fill in all groups."""
+        return sum(group.blocks_for(num_tokens) for group in self._groups)
+
+    def expire(self, request: Request) -> None:
+        """Gives back what the windows of a request that ends have passed."""
+        if self._has_windows and all(request.number in group.tables for group in self._groups):
+            self._expire(request)
 
     def enter_computed(self, request: Request) -> None:
         """Enters in the cache what has been computed of tokens that were not known before."""
@@ -219,9 +294,9 @@ class KVCacheManager:
         """Returns the tokens that need slots when a grant ends at `end`."""
         return min(end + self._lookahead, self._max_model_len)
 
-    def _most_blocks(self, group: KVGroup, request: Request) -> int:
+    def _most_blocks(self, group: KVGroup, request: Request, num_extra_tokens: int = 0) -> int:
         return group.most_blocks(
-            request.num_tokens,
+            request.num_tokens + num_extra_tokens,
             in_flight=self._most_in_flight,
             max_model_len=self._max_model_len,
         )
@@ -233,30 +308,31 @@ class KVCacheManager:
                 arrived = request.num_computed_tokens - request.num_in_flight_tokens
                 group.expire(request.number, arrived)
 
-    def _shortage(
-        self, request: Request, hits: PrefixHits, num_tokens: int, spare_watermark: bool
-    ) -> Shortage | None:
-        """Compares what an admission needs with what is free.
-
-        A hit that lies in the free list leaves it, so it counts as needed.
-        """
-        free = self.pool.num_free
-        kept = self._watermark_blocks if spare_watermark else 0
-        leaving = sum(
-            self.pool.is_free(block) for blocks in hits.blocks for block in blocks if block
-        )
-        chunk_end = self._reach(hits.num_tokens + num_tokens)
-        chunk = whole = leaving
+    def _chunk_blocks(self, hits: PrefixHits, start: int, end: int) -> int:
+        """Returns the blocks that an admission up to `end` takes out of the free list."""
+        chunk = self._hits_in_free_list(hits)
         for group, blocks in zip(self._groups, hits.blocks, strict=True):
-            chunk += max(0, group.blocks_for(chunk_end) - len(blocks))
-            whole += max(0, self._most_blocks(group, request) - len(blocks))
-        checks = [(StopReason.kv_blocks_chunk, chunk)]
+            chunk += max(0, group.blocks_for(end) - max(len(blocks), group.num_expired(start)))
+        return chunk
+
+    def _hits_in_free_list(self, hits: PrefixHits) -> int:
+        """A hit that lies in the free list leaves it, so it counts as needed."""
+        return sum(self.pool.is_free(block) for blocks in hits.blocks for block in blocks if block)
+
+    def _shortage(
+        self, request: Request, hits: PrefixHits, start: int, end: int, kept: int
+    ) -> Shortage | None:
+        """Compares what an admission needs with what is free, less what is to be kept."""
+        checks = [(StopReason.kv_blocks_chunk, self._chunk_blocks(hits, start, end))]
         if self._config.scheduler.scheduler_reserve_full_isl:
+            whole = self._hits_in_free_list(hits)
+            for group, blocks in zip(self._groups, hits.blocks, strict=True):
+                whole += max(0, self._most_blocks(group, request) - len(blocks))
             checks.insert(0, (StopReason.kv_blocks_whole_prompt, whole))
         for reason, needed in checks:
-            if needed > free:
+            if needed > self.pool.num_free:
                 return Shortage(reason, needed)
-            if needed + kept > free:
+            if needed + kept > self.pool.num_free:
                 return Shortage(StopReason.kv_watermark, needed + kept)
         return None
 

@@ -2,11 +2,11 @@
 
 Its tour: `scheduler` reads as the flow chart (budgets, running scan, preemption on shortage,
 admission unless something was preempted, output); `running_scan`, `preemption` and `waiting_scan`
-are its named steps, `speculation`, `encoder_inputs`, `async_output`, `turns` and `stopping` what
-they ask. `state` is what it knows between two decisions, `queues` order the waiting, `plan` is one
-step while it is being decided. `output` is what passes to the runner and back. `journal` writes
-each decision down as the `rows` of the record; `open_steps` keeps them until the step is over. No
-torch, and nothing of the other rooms of the engine.
+are its named steps, `speculation`, `encoder_inputs`, `kv_loads`, `async_output`, `turns` and
+`stopping` what they ask. `state` is what it knows between two decisions, `queues` order those who
+wait, `plan` is one step while it is being decided. `output` is what passes to the runner and back.
+`journal` writes each decision down as the `rows` of the record; `open_steps` keeps them until the
+step is over. No torch, and nothing of the other rooms of the engine.
 """
 
 from engine.scheduler.output import (

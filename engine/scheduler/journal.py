@@ -16,6 +16,7 @@ from engine.scheduler.open_steps import OpenSteps
 from engine.scheduler.plan import Grant, StepPlan
 from telemetry.recorder import Recorder
 from telemetry.records import (
+    ConnectorEvent,
     EncoderItemScheduled,
     Event,
     RequestAdmitted,
@@ -100,7 +101,7 @@ class StepJournal(OpenSteps):
                 ts=now,
                 request=request.number,
                 num_hit_tokens=plan.num_hit_tokens[request.request_id],
-                num_external_tokens=0,
+                num_external_tokens=plan.num_external_tokens[request.request_id],
                 is_async=0,
                 num_scheduled_tokens=plan.grants[request.request_id].num_tokens,
             )
@@ -178,6 +179,18 @@ class StepJournal(OpenSteps):
     def _salted(self, key: str) -> str:
         """Returns a key that says which are equal in this run, and nothing of what they are."""
         return blake2b(key.encode(), key=self._salt, digest_size=8).hexdigest()
+
+    def connector(
+        self,
+        kind: EventKind,
+        request: Request,
+        num_tokens: int | None = None,
+        num_blocks: int | None = None,
+    ) -> None:
+        """A stage of a KV load."""
+        event = ConnectorEvent(kind=kind, step=self._step, ts=self._clock(), request=request.number)
+        event.num_tokens, event.num_blocks = num_tokens, num_blocks
+        self._events.append(event)
 
     def verified(self, request: Request, num_drafts: int, num_accepted: int) -> None:
         """A request's drafts have been compared with what the model says."""

@@ -70,6 +70,10 @@ class SchedulerOutput:
     """Indices of the encoder items to run in this step."""
     free_encoder_mm_hashes: tuple[str, ...] = ()
     """Keys of encoder outputs that the runner may drop."""
+    num_external_tokens: dict[str, int] = field(default_factory=dict)
+    """Tokens that a KV connector brings in this step, by admission."""
+    kv_loads_started: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    """Asynchronous loads: computed tokens once they are done, local hit, tokens from outside."""
     num_prefix_hit_tokens: dict[str, int | None] = field(default_factory=dict)
     """Local cache hit of each admission; None for one that held blocks already."""
 
@@ -79,11 +83,16 @@ class ModelRunnerOutput:
     """What a step's execution gave back.
 
     `sampled_token_ids` has an entry for each scheduled request that reached its newest token;
-    requests in mid-prefill have none. Times are of this step; None where the runner has no such
-    phase.
+    requests in mid-prefill have none. `finished_recving` and `finished_sending` are requests whose
+    KV has been loaded or sent, `failed_recving` and `invalid_block_ids` what failed to load. Times
+    are of this step; None where the runner has no such phase.
     """
 
     sampled_token_ids: dict[str, list[int]] = field(default_factory=dict)
+    finished_recving: frozenset[str] = frozenset()
+    finished_sending: frozenset[str] = frozenset()
+    failed_recving: frozenset[str] = frozenset()
+    invalid_block_ids: frozenset[int] = frozenset()
     inputs_ns: int | None = None
     forward_ns: int | None = None
     sample_ns: int | None = None

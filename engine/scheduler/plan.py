@@ -61,6 +61,8 @@ class StepPlan:
     token_budget: int
     token_cap: int | None
     """Most tokens that one request may get; None where there is no such limit."""
+    victim_not_releasable: bool = False
+    """The running scan ended because the victim's blocks are in use by a step in flight."""
     encoder_budget: int = 0
     defers_prefills: bool = False
     """Whether prefills are throttled in this step."""
@@ -69,6 +71,8 @@ class StepPlan:
     admitted: list[Request] = field(default_factory=list)
     resumed: list[Request] = field(default_factory=list)
     num_hit_tokens: dict[str, int | None] = field(default_factory=dict)
+    num_external_tokens: dict[str, int] = field(default_factory=dict)
+    loads_started: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     preempted: list[Request] = field(default_factory=list)
     zeros: list[tuple[Request, int, ZeroReason]] = field(default_factory=list)
     stop: AdmissionStop = AdmissionStop(StopReason.queue_empty)

@@ -37,8 +37,9 @@ def preempt(
     )
     victim.high_water_mark = max(victim.high_water_mark, victim.num_computed_tokens)
     victim.num_computed_tokens = 0
-    make_stale(victim, StaleOutput.DROPPED if beneficiary is None else StaleOutput.DELIVERED)
+    make_stale(victim, _fate_of_output(state, beneficiary))
     victim.draft_token_ids = []
+    state.reserving.discard(victim)
     victim.num_preemptions += 1
     victim.status = RequestStatus.PREEMPTED
     state.num_preemptions += 1
@@ -46,6 +47,13 @@ def preempt(
     state.waiting.put_back(victim)
     if plan is not None:
         plan.preempted.append(victim)
+
+
+def _fate_of_output(state: SchedulerState, beneficiary: Request | None) -> StaleOutput:
+    """Returns what becomes of a token on its way: a producer would send KV it no longer has."""
+    connector = state.config.kv_connector
+    sends = connector is not None and connector.role != "kv_consumer"
+    return StaleOutput.DROPPED if beneficiary is None or sends else StaleOutput.DELIVERED
 
 
 def _forget_encoder_items(state: SchedulerState, victim: Request, withdrawn: Grant | None) -> None:

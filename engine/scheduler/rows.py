@@ -23,7 +23,13 @@ NUM_FOLLOWERS = 16
 NO_REASON = 255
 
 _BLOCK_STOPS = frozenset(
-    {StopReason.kv_blocks_chunk, StopReason.kv_blocks_whole_prompt, StopReason.kv_watermark}
+    {
+        StopReason.kv_blocks_chunk,
+        StopReason.kv_blocks_whole_prompt,
+        StopReason.kv_watermark,
+        StopReason.kv_reserved_for_loads,
+        StopReason.loaded_needs_blocks,
+    }
 )
 
 
@@ -49,6 +55,9 @@ def step_row(plan: StepPlan, scheduler: SchedulerState) -> StepRow:
     """Returns the step's row as far as the scheduler knows it."""
     pool = scheduler.kv.pool
     head = plan.stop.head
+    waiting = sum(map(scheduler.kv.num_blocks_held, scheduler.kv_holding_waiting))
+    finished = sum(scheduler.kv.num_blocks_held(request) for request in scheduler.kept.values())
+    deferred = sum(scheduler.kv.num_blocks_held(r) for _, r in scheduler.deferred_frees)
     row = StepRow(
         step=plan.step,
         ts=plan.started_ts,
@@ -60,14 +69,14 @@ def step_row(plan: StepPlan, scheduler: SchedulerState) -> StepRow:
         num_waiting=scheduler.num_waiting,
         num_skipped_waiting=len(scheduler.skipped),
         num_kv_holding_waiting=len(scheduler.kv_holding_waiting),
-        num_loads_in_flight=0,
-        num_loaded_not_promoted=0,
+        num_loads_in_flight=sum(request.is_loading for request in scheduler.kv_holding_waiting),
+        num_loaded_not_promoted=sum(r.has_loaded for r in scheduler.kv_holding_waiting),
         num_blocks_free_unhashed=pool.num_free - pool.num_free_cached,
         num_blocks_free_cached=pool.num_free_cached,
-        num_blocks_running=pool.num_usable - pool.num_free,
-        num_blocks_waiting=0,
-        num_blocks_finished=0,
-        num_blocks_deferred_free=0,
+        num_blocks_running=max(0, pool.num_usable - pool.num_free - waiting - finished - deferred),
+        num_blocks_waiting=waiting,
+        num_blocks_finished=finished,
+        num_blocks_deferred_free=deferred,
         num_admitted=len(plan.admitted),
         num_resumed=len(plan.resumed),
         num_preempted=len(plan.preempted),
@@ -75,7 +84,7 @@ def step_row(plan: StepPlan, scheduler: SchedulerState) -> StepRow:
         head_request=None if head is None else head.number,
         head_blocks_needed=plan.stop.num_blocks_needed,
         num_prefix_hit_tokens=sum(hit or 0 for hit in plan.num_hit_tokens.values()),
-        num_external_tokens=0,
+        num_external_tokens=sum(plan.num_external_tokens.values()),
     )
     if scheduler.config.scheduler.max_loras is not None:
         row.num_adapters = len(plan.adapters())

@@ -76,10 +76,13 @@ def _extend_or_preempt(
 ) -> BlockIds | None:
     """Finds blocks for a running request, preempting until they suffice.
 
-    Returns None when the request had to go itself.
+    Returns None when the request had to go itself, or nobody could go now.
     """
     while (new_blocks := state.kv.extend(request, num_tokens)) is None:
         victim = choose_victim(state.limits.policy, state.running)
+        if state.defers_frees and victim.in_flight:
+            plan.victim_not_releasable = True
+            return None
         needed = state.kv.num_blocks_missing(request, num_tokens)
         preempt(state, victim, beneficiary=request, plan=plan, num_blocks_needed=needed)
         if victim is request:
@@ -91,7 +94,9 @@ def _extend_or_preempt(
 def _note_unserved(state: SchedulerState, plan: StepPlan, index: int) -> None:
     """Gives everybody that the running scan did not reach a reason."""
     reason = ZeroReason.behind_preempted
-    if state.pause is PauseState.PAUSED_ALL:
+    if plan.victim_not_releasable:
+        reason = ZeroReason.victim_not_releasable
+    elif state.pause is PauseState.PAUSED_ALL:
         reason = ZeroReason.paused_all
     elif plan.token_budget <= 0:
         reason = ZeroReason.token_budget

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from engine.request import Request, RequestStatus, StaleOutput
 from engine.scheduler.async_output import expect_output
 from engine.scheduler.encoder_inputs import let_go_of_all, let_go_of_passed
+from engine.scheduler.kv_loads import free_at_end, receive, release_deferred, take_failures
 from engine.scheduler.output import ModelRunnerOutput, RequestOutput, SchedulerOutput
 from engine.scheduler.plan import StepPlan
 from engine.scheduler.preemption import preempt
@@ -52,16 +53,19 @@ class Scheduler(SchedulerState):
             New tokens and ends, in scheduling order; errors last.
         """
         self.journal.begin_update(output.step)
+        release_deferred(self, output.step)
+        void = take_failures(self, output, runner_output)
         results = [
             self._take_tokens(request, runner_output.sampled_token_ids[request.request_id], output)
             for request in self._take_arrivals(output)
-            if request.request_id in runner_output.sampled_token_ids
+            if request.request_id in runner_output.sampled_token_ids and request not in void
         ]
         if any(result.finish_reason is not None for result in results):
             self.running = [r for r in self.running if r.status is RequestStatus.RUNNING]
         results += self._end_failed()
         if self.encoder_cache is not None:
             self._let_go_of_passed_items(output)
+        receive(self, runner_output)
         self.journal.finish_step(output.step, runner_output)
         return results
 
@@ -207,8 +211,12 @@ class Scheduler(SchedulerState):
             preempted_req_ids=frozenset(self.preempted_ids),
             preempted_in_order=tuple(request.request_id for request in plan.preempted),
             num_prefix_hit_tokens=plan.num_hit_tokens,
+            num_external_tokens=plan.num_external_tokens,
+            kv_loads_started=plan.loads_started,
         )
         self.finished_ids, self.preempted_ids = set(), set()
+        if grants:
+            self.last_busy_step = plan.step
         self.journal.evicted(evicted)
         self.journal.scheduled(plan)
         for grant in grants.values():
@@ -216,6 +224,8 @@ class Scheduler(SchedulerState):
             request.num_computed_tokens += grant.num_tokens
             known = request.num_tokens + request.num_output_placeholders
             request.is_prefill_chunk = request.num_computed_tokens < known
+            if not request.is_prefill_chunk:
+                self.reserving.discard(request)
             if self.limits.async_scheduling:
                 expect_output(grant, plan.step, self.config.speculation.num_speculative_tokens)
         return output
@@ -287,6 +297,7 @@ class Scheduler(SchedulerState):
             return []
         self.running = [request for request in self.running if request not in failed]
         self.waiting.remove(failed)
+        self.kv_holding_waiting.remove(failed)
         results = []
         for request, why in failed.items():
             self._end(request, FinishReason.error)
@@ -309,8 +320,8 @@ class Scheduler(SchedulerState):
         """Ends a request for good: its blocks go back, the runner is told in the next step."""
         if request.status is RequestStatus.PREEMPTED:  # its last token came after its eviction
             self.waiting.remove([request])
-        self.kv.release(request)
-        self.kv.forget(request)
+        free_at_end(self, request)
+        self.reserving.discard(request)
         let_go_of_all(self.encoder_cache, request)
         self.skipped.discard(request)
         self.journal.finished(request, reason)

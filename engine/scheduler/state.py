@@ -7,6 +7,7 @@ from dataclasses import astuple
 from enum import Enum, auto
 
 from engine.config import EngineConfig
+from engine.connectors import KVConnector
 from engine.encoder_cache import EncoderCache
 from engine.kv_cache import KVCacheManager, PrefixCacheStats
 from engine.request import Request
@@ -44,7 +45,13 @@ class SchedulerState:
         *,
         recorder: Recorder | None = None,
         clock: Callable[[], int] | None = None,
+        connector: KVConnector | None = None,
     ) -> None:
+        self.connector = connector
+        self.reserving: set[Request] = set()
+        """Prefills and loads under way: other loads leave them the blocks they still need."""
+        self.kept: dict[str, Request] = {}
+        """Requests that have ended and whose blocks a transfer still needs."""
         self.config = config
         self.limits = config.scheduler
         self.clock = clock if clock is not None else RunClock.start().now
@@ -59,6 +66,9 @@ class SchedulerState:
         self.skipped: set[Request] = set()
         self.failed: dict[Request, str] = {}
         """Requests that were found to have failed, and why; the next update ends them."""
+        self.deferred_frees: list[tuple[int, Request]] = []
+        """Requests that ended in a step in flight, and the step whose update frees their blocks."""
+        self.last_busy_step = -1
         self.finished_ids: set[str] = set()
         self.preempted_ids: set[str] = set()
         self.num_steps = 0
@@ -69,6 +79,13 @@ class SchedulerState:
         self.prefix_cache_stats = PrefixCacheStats()
         self.speculation_stats = SpeculationStats()
         self.journal = StepJournal(recorder or NullRecorder(), self.clock, self)
+
+    @property
+    def defers_frees(self) -> bool:
+        """Whether blocks of a step in flight may not be given away before it is taken in."""
+        connector = self.config.kv_connector
+        receives = connector is not None and connector.role != "kv_producer"
+        return receives and self.limits.async_scheduling
 
     @property
     def num_running(self) -> int:
@@ -90,7 +107,7 @@ class SchedulerState:
 
     def has_requests(self) -> bool:
         """Whether a step has anything to do, be it to tell the runner who has ended."""
-        return bool(self.requests) or bool(self.finished_ids)
+        return bool(self.requests) or bool(self.finished_ids) or bool(self.kept)
 
     def head_queue(self) -> RequestQueue:
         """Returns the queue whose head is next: who holds blocks already goes first."""

@@ -12,6 +12,7 @@ from engine.scheduler.encoder_inputs import (
     fit_encoder_inputs,
     let_go_of_all,
 )
+from engine.scheduler.kv_loads import promote, start_load
 from engine.scheduler.plan import AdmissionStop, Grant, StepPlan
 from engine.scheduler.queues import RequestQueue
 from engine.scheduler.speculation import PLACEHOLDER
@@ -39,10 +40,21 @@ def admit_waiting(state: SchedulerState, plan: StepPlan) -> AdmissionStop:
             state.set_aside(request, skip)
             set_aside.append((queue, request))
             continue
-        stop = _admit(state, request, plan, padding)
+        if request.has_loaded:
+            promote(state, request)
+        start = _start_of(state, request)
+        if isinstance(start, SkipReason):
+            state.set_aside(request, start)
+            set_aside.append((queue, request))
+            continue
+        stop = _admit(state, request, plan, padding, start)
         if stop is not None:
             queue.put_back(request)
             break
+        if request.is_loading:
+            state.set_aside(request, SkipReason.load_started)
+            set_aside.append((state.kv_holding_waiting, request))
+            continue
         if request.adapter is not None:
             adapters.add(request.adapter)
     for queue, request in reversed(set_aside):
@@ -112,10 +124,14 @@ def _skip_reason(state: SchedulerState, request: Request, adapters: set[str]) ->
 
 
 def _admit(
-    state: SchedulerState, request: Request, plan: StepPlan, padding: _Padding
+    state: SchedulerState, request: Request, plan: StepPlan, padding: _Padding, start: _Start
 ) -> AdmissionStop | None:
-    """Moves a request to the running list with its first chunk, or says what keeps it out."""
-    start = _start_of(state, request)
+    """Moves a request to the running list with its first chunk, or says what keeps it out.
+
+    A request whose KV is loaded beside the steps gets the blocks for that, and waits.
+    """
+    if start.loads_async and start.hits is not None:
+        return _start_load(state, request, plan, start, start.hits)
     num_wanted = request.num_tokens - start.num_computed_tokens
     if plan.defers_prefills and num_wanted > 1:
         return AdmissionStop(StopReason.prefill_throttled, request)
@@ -142,10 +158,13 @@ def _admit(
     if start.hits is not None and state.kv.looks_up(request):
         state.prefix_cache_stats.count(request, start.hits.num_tokens)
     _enter_running(state, request, start.num_computed_tokens, plan)
+    if state.connector is not None and num_tokens < num_wanted:
+        state.reserving.add(request)
     placeholders = [PLACEHOLDER] * max(0, num_tokens - num_wanted)
     blocks = state.kv.block_ids(request)
     num_hit_tokens = None if start.hits is None else start.hits.num_tokens
     plan.num_hit_tokens[request.request_id] = num_hit_tokens
+    plan.num_external_tokens[request.request_id] = start.num_external_tokens
     grant = Grant(request, num_wanted, num_tokens, blocks, placeholders, fit.items)
     plan.give(grant)
     enter_items(state.encoder_cache, grant)
@@ -160,13 +179,32 @@ class _Start:
     num_computed_tokens: int
     hits: PrefixHits | None
     """None where there is no look-up: the request holds blocks."""
+    num_external_tokens: int = 0
+    """Tokens that a connector brings behind the hits."""
+    loads_async: bool = False
 
 
-def _start_of(state: SchedulerState, request: Request) -> _Start:
+def _start_of(state: SchedulerState, request: Request) -> _Start | SkipReason:
+    """Looks a request up, here and at the connector; the reason to wait if that cannot tell yet."""
     if request.num_computed_tokens > 0:
         return _Start(request.num_computed_tokens, None)
     hits = state.kv.find_hits(request)
-    return _Start(hits.num_tokens, hits)
+    if state.connector is None:
+        return _Start(hits.num_tokens, hits)
+    external = state.connector.num_external_tokens(request, hits.num_tokens)
+    if external is None:
+        return SkipReason.remote_kv_lookup_pending
+    loads_async = external > 0 and state.connector.loads_async(request)
+    return _Start(hits.num_tokens + external, hits, external, loads_async)
+
+
+def _start_load(
+    state: SchedulerState, request: Request, plan: StepPlan, start: _Start, hits: PrefixHits
+) -> AdmissionStop | None:
+    stop = start_load(state, request, plan, hits, start.num_external_tokens)
+    if stop is None and state.kv.looks_up(request):
+        state.prefix_cache_stats.count(request, hits.num_tokens)
+    return stop
 
 
 def _take_blocks(
@@ -176,7 +214,13 @@ def _take_blocks(
     busy = bool(state.running)
     if start.hits is None:
         return state.kv.admit_holder(request, num_tokens, spare_watermark=busy)
-    return state.kv.admit(request, start.hits, num_tokens, spare_watermark=busy)
+    return state.kv.admit(
+        request,
+        start.hits,
+        num_tokens,
+        num_external_tokens=start.num_external_tokens,
+        spare_watermark=busy,
+    )
 
 
 def _enter_running(

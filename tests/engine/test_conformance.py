@@ -38,10 +38,9 @@ def test_a_vector_that_needs_more_fails_without_the_flag(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (DATA / "basic" / "single_request.json").read_text()
-    needs_more = text.replace('"kv_connector":null', '"kv_connector":{"role":"both"}')
-    (tmp_path / "vector.json").write_text(needs_more)
+    (tmp_path / "vector.json").write_text(text.replace('"kind":"full"', '"kind":"mamba"'))
     assert main([str(tmp_path)]) == 1
-    assert "conform: 0/1" in capsys.readouterr().out
+    assert "needs KV groups of kind mamba" in capsys.readouterr().out
 
 
 def _first_in_list(policy: str, running: list[Request]) -> Request:

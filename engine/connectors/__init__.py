@@ -1,0 +1,26 @@
+"""KV connectors, as far as the scheduler asks them: what KV lies elsewhere, and who brings it.
+
+A connector answers for a request how many tokens beyond its local hit it can bring. A synchronous
+load is part of the step; an asynchronous one takes blocks, runs beside the steps, and is reported
+by the runner when it is done (`ModelRunnerOutput.finished_recving`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from engine.request import Request
+
+
+class KVConnector(Protocol):
+    """The scheduler's side of a KV connector."""
+
+    def num_external_tokens(self, request: Request, num_local_tokens: int) -> int | None:
+        """Returns how many tokens it has behind the local hit; None while it does not know."""
+
+    def loads_async(self, request: Request) -> bool:
+        """Whether what it brings is loaded beside the steps."""
+
+    def delays_free(self, request: Request) -> bool:
+        """Whether the blocks of a request that ends are still being sent."""

@@ -1,0 +1,174 @@
+"""KV loads: when one may start, what it waits for, and what becomes of a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from engine.config import KVConnectorConfig
+from engine.request import Request
+from engine.scheduler import ModelRunnerOutput, Scheduler, SchedulerOutput
+from telemetry.records import ConnectorEvent
+from telemetry.vocabulary import EventKind, FinishReason, SkipReason, StopReason, ZeroReason
+from tests.engine.builders import Run, config
+
+
+@dataclass
+class Connector:
+    """Has so many tokens of every request whose id is listed."""
+
+    tokens: dict[str, int | None] = field(default_factory=dict)
+    is_async: bool = True
+    sends: bool = False
+
+    def num_external_tokens(self, request: Request, num_local_tokens: int) -> int | None:
+        tokens = self.tokens.get(request.request_id, 0)
+        return None if tokens is None else max(0, tokens - num_local_tokens)
+
+    def loads_async(self, request: Request) -> bool:
+        return self.is_async
+
+    def delays_free(self, request: Request) -> bool:
+        return self.sends
+
+
+def run_with(
+    connector: Connector, *, settings: KVConnectorConfig | None = None, **fields: object
+) -> Run:
+    run = Run(replace(config(**fields), kv_connector=settings or KVConnectorConfig()))
+    run.scheduler = Scheduler(run.config, recorder=run.recorder, connector=connector)
+    return run
+
+
+def step(run: Run, sampled: Iterable[str] = (), **reports: object) -> SchedulerOutput:
+    output = run.scheduler.schedule()
+    result = ModelRunnerOutput(
+        sampled_token_ids={name: [7] for name in sampled},
+        **reports,  # type: ignore[arg-type]
+    )
+    run.results += run.scheduler.update_from_output(output, result)
+    run.scheduler.check_integrity()
+    return output
+
+
+def test_an_asynchronous_load_takes_blocks_and_no_slot() -> None:
+    run = run_with(Connector({"a": 8}), max_num_seqs=1)
+    request = run.add("a", prompt=12)
+    run.add("b", prompt=4)
+    output = step(run, ["b"])
+    assert output.kv_loads_started == {"a": (8, 0, 8)}
+    assert list(output.num_scheduled_tokens) == ["b"]
+    assert run.scheduler.kv.num_blocks_held(request) == 2
+    assert request.skipped_for is SkipReason.load_started
+    assert (run.last_step.num_loads_in_flight, run.last_step.num_blocks_waiting) == (1, 2)
+
+
+def test_a_received_load_runs_from_where_it_ends() -> None:
+    run = run_with(Connector({"a": 8}))
+    run.add("a", prompt=12)
+    step(run, finished_recving=frozenset(["a"]))
+    output = step(run, ["a"])
+    assert output.num_scheduled_tokens == {"a": 4}
+    assert output.num_prefix_hit_tokens == {"a": None}
+
+
+def test_of_a_whole_prompt_the_last_token_is_computed() -> None:
+    run = run_with(Connector({"a": 12}))
+    run.add("a", prompt=12)
+    step(run, finished_recving=frozenset(["a"]))
+    assert step(run, ["a"]).num_scheduled_tokens == {"a": 1}
+
+
+def test_a_synchronous_load_is_part_of_its_step() -> None:
+    run = run_with(Connector({"a": 8}, is_async=False))
+    run.add("a", prompt=12)
+    output = step(run, ["a"])
+    assert output.num_scheduled_tokens == {"a": 4}
+    assert output.num_external_tokens == {"a": 8}
+
+
+def test_a_look_up_without_answer_is_skipped_and_asked_again() -> None:
+    connector = Connector({"a": None})
+    run = run_with(connector)
+    request = run.add("a", prompt=12)
+    step(run)
+    assert request.skipped_for is SkipReason.remote_kv_lookup_pending
+    connector.tokens["a"] = 0
+    assert "a" in step(run, ["a"]).num_scheduled_tokens
+
+
+@pytest.mark.parametrize(("num_usable_blocks", "starts"), [(10, True), (9, False)])
+def test_a_load_leaves_a_prefill_the_blocks_it_still_needs(
+    num_usable_blocks: int, starts: bool
+) -> None:
+    """The prefill holds 2 of its 7 blocks, the load needs 3: 3 <= 8 - 5, but not 3 <= 7 - 5."""
+    run = run_with(
+        Connector({"load": 12}),
+        num_usable_blocks=num_usable_blocks,
+        long_prefill_token_threshold=8,
+    )
+    run.add("prefill", prompt=25)
+    run.add("load", prompt=15)
+    output = step(run)
+    assert bool(output.kv_loads_started) is starts
+    if not starts:
+        assert run.last_step.stop_reason == StopReason.kv_reserved_for_loads
+        assert run.last_step.head_blocks_needed == 3 + 5
+
+
+@pytest.mark.parametrize("policy", ["recompute", "fail"])
+def test_a_failed_load_starts_over_or_ends_its_request(policy: str) -> None:
+    settings = KVConnectorConfig(load_failure_policy=policy)  # type: ignore[arg-type]
+    run = run_with(Connector({"a": 8}), settings=settings)
+    run.add("a", prompt=12)
+    step(run, failed_recving=frozenset(["a"]), finished_recving=frozenset(["a"]))
+    failed = [e for e in run.events(ConnectorEvent) if e.kind == EventKind.load_failed]
+    assert len(failed) == 1
+    if policy == "fail":
+        assert run.results[-1].finish_reason == FinishReason.error
+        assert run.results[-1].error
+    else:
+        assert step(run).kv_loads_started == {"a": (8, 0, 8)}
+
+
+def test_an_aborted_load_keeps_its_blocks_until_it_is_received() -> None:
+    run = run_with(Connector({"a": 8}), num_usable_blocks=10)
+    run.add("a", prompt=12)
+    step(run)
+    run.scheduler.finish_requests(["a"], FinishReason.abort_client)
+    step(run)
+    assert run.scheduler.kv.pool.num_free == 8
+    step(run, finished_recving=frozenset(["a"]))
+    assert run.scheduler.kv.pool.num_free == 10
+
+
+def test_blocks_that_are_being_sent_are_kept_until_then() -> None:
+    run = run_with(Connector(sends=True), num_usable_blocks=10)
+    run.add("a", prompt=4, max_tokens=1)
+    step(run, ["a"])
+    assert run.scheduler.kv.pool.num_free == 9
+    assert run.scheduler.has_requests()
+    step(run, finished_sending=frozenset(["a"]))
+    assert run.scheduler.kv.pool.num_free == 10
+
+
+def test_a_victim_in_flight_is_not_evicted_from_a_consumer() -> None:
+    run = run_with(
+        Connector(),
+        settings=KVConnectorConfig(role="kv_consumer"),
+        num_usable_blocks=4,
+        async_scheduling=True,
+    )
+    for name in "ab":
+        run.add(name, prompt=8, max_tokens=6)
+    outputs = [run.scheduler.schedule(), run.scheduler.schedule()]
+    assert outputs[1].num_scheduled_tokens == {}
+    assert run.scheduler.num_preemptions == 0
+    for output, sampled in zip(outputs, ({"a": [7], "b": [7]}, {}), strict=True):
+        run.scheduler.update_from_output(output, ModelRunnerOutput(sampled_token_ids=sampled))
+    step(run)
+    assert run.scheduler.num_preemptions == 1
+    zeros = [dense.zero_reason for _, dense in run.recorder.step_requests]
+    assert [list(z) for z in zeros if z is not None][1] == [ZeroReason.victim_not_releasable] * 2
