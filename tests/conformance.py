@@ -36,6 +36,7 @@ EOS = 2
 STATE_KEYS = ("running", "ncomp", "waiting", "kv_wait", "deferred", "free")
 DEVIATIONS = {
     "preempt_priority/withdrawn_chunk_stays_hashed": (3, "withdrawn_chunk_stays_hashed"),
+    "connector_more/recompute_keeps_hashes": (1, "invalid_blocks_stay_hashed"),
     "reservation/retry_blocked_by_itself": (4, "failed_load_blocks_its_own_retry"),
     "encoder/priority_preempt_encoder_scheduled": (10, "withdrawn_encoder_input_stays_cached"),
 }

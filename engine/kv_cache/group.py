@@ -175,6 +175,14 @@ class KVGroup:
                     self._pool.uncache(block)
         self._release(table.blocks)
 
+    def uncache_from(self, number: int, position: int) -> None:
+        """Takes a request's blocks from a position on out of the cache; they may enter it again."""
+        table, first = self.tables[number], position // self.block_size
+        table.num_entered = min(table.num_entered, first)
+        for block in table.blocks[first:]:
+            if block != NULL_BLOCK:
+                self._pool.uncache(block)
+
     def _release(self, blocks: list[int]) -> None:
         self._pool.release([block for block in blocks if block != NULL_BLOCK])
 

@@ -197,10 +197,9 @@ class KVCacheManager:
         }
 
     def uncache_from(self, request: Request, position: int) -> None:
-        """Takes the request's blocks from a position on out of the cache."""
-        for block in self.blocks_from(request, position):
-            if block:
-                self.pool.uncache(block)
+        """Takes the request's blocks from a position on out of the cache, until they are filled."""
+        for group in self._groups:
+            group.uncache_from(request.number, position)
 
     def num_blocks_lacking(self, request: Request, num_extra_tokens: int) -> int:
         """Returns how many more blocks all known tokens of a request, and some more, will need."""

@@ -187,7 +187,7 @@ def _cut_running(
         unclaimed -= state.kv.blocks_from(request, position)
         request.num_computed_tokens = before if own is None or own >= before else own
         state.journal.connector(EventKind.load_failed, request)
+        state.kv.uncache_from(request, position)
         if _fails_requests(state):
-            state.kv.uncache_from(request, position)
             state.failed[request] = "its KV could not be loaded"
         yield request

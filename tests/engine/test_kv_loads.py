@@ -133,6 +133,21 @@ def test_a_failed_load_starts_over_or_ends_its_request(policy: str) -> None:
         assert step(run).kv_loads_started == {"a": (8, 0, 8)}
 
 
+def test_a_block_that_failed_to_load_is_no_hit_for_others() -> None:
+    run = run_with(Connector({"a": 8}, is_async=False))
+    prompt = list(range(100, 112))
+    request = run.add("a", prompt=prompt)
+    output = run.scheduler.schedule()
+    second = run.scheduler.kv.block_ids(request)[0][1]
+    run.scheduler.update_from_output(
+        output, ModelRunnerOutput(invalid_block_ids=frozenset([second]))
+    )
+    assert request.num_computed_tokens == 4
+    other = run.add("b", prompt=[*prompt, 1])
+    assert run.scheduler.kv.find_hits(other).num_tokens == 4
+    assert step(run, ["a", "b"]).num_prefix_hit_tokens["b"] == 12  # computed again in this step
+
+
 def test_an_aborted_load_keeps_its_blocks_until_it_is_received() -> None:
     run = run_with(Connector({"a": 8}), num_usable_blocks=10)
     run.add("a", prompt=12)
