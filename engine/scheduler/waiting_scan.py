@@ -33,16 +33,7 @@ def admit_waiting(state: SchedulerState, plan: StepPlan) -> AdmissionStop:
     while (stop := _limit(state, plan, num_sessions)) is None:
         queue = state.head_queue()
         request = queue.pop()
-        skip = _skip_reason(state, request, adapters)
-        if skip is SkipReason.grammar_failed:
-            state.failed[request] = "the grammar could not be compiled"
-        if skip is not None:
-            state.set_aside(request, skip)
-            set_aside.append((queue, request))
-            continue
-        if request.has_loaded:
-            promote(state, request)
-        start = _start_of(state, request)
+        start = _ready(state, request, adapters)
         if isinstance(start, SkipReason):
             state.set_aside(request, start)
             set_aside.append((queue, request))
@@ -111,6 +102,18 @@ def _limit(state: SchedulerState, plan: StepPlan, num_sessions: int) -> Admissio
             return AdmissionStop(StopReason.max_num_active_seqs, head)
         return AdmissionStop(StopReason.max_num_seqs, head)
     return None
+
+
+def _ready(state: SchedulerState, request: Request, adapters: set[str]) -> _Start | SkipReason:
+    """Returns where a request would start, or why it is set aside while others go on."""
+    skip = _skip_reason(state, request, adapters)
+    if skip is SkipReason.grammar_failed:
+        state.failed[request] = "the grammar could not be compiled"
+    if skip is not None:
+        return skip
+    if request.has_loaded:
+        promote(state, request)
+    return _start_of(state, request)
 
 
 def _skip_reason(state: SchedulerState, request: Request, adapters: set[str]) -> SkipReason | None:
