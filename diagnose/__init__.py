@@ -6,5 +6,6 @@ which change of state made them rise; `rules/` holds one problem a file, `evalua
 order and lets one silence another; `diagnosis.diagnose` is the whole of it as one call; `report`
 writes it for people, `json_output` for machines.
 
-It reads the step log and nothing else; it runs no engine.
+It reads the step log and nothing else, and runs no engine: `replay/` schedules a recorded run again
+with the engine's own scheduler, and computes nothing.
 """

@@ -46,6 +46,10 @@ class CacheConfig:
     `num_gpu_blocks` counts the null block, as vLLM's `--num-gpu-blocks-override` does: 160 means
     159 usable blocks. `groups` is empty for a model with full attention alone; with groups of
     several block sizes, `block_size` is their least common multiple.
+
+    `chunk_alignment` is for hybrid models, whose state-space layers can be taken up again only
+    where a block ends: a chunk of a prompt ends on a multiple of so many tokens, or its request
+    gets nothing in that step. The last chunk ends where the prompt does. None is off.
     """
 
     block_size: int = 16
@@ -53,6 +57,7 @@ class CacheConfig:
     num_gpu_blocks: int = 1024
     enable_prefix_caching: bool = True
     gpu_memory_utilization: float = 0.92
+    chunk_alignment: int | None = None
 
     def __post_init__(self) -> None:
         _require(self.block_size >= 1, f"block_size is {self.block_size}: it must be 1 or more")
@@ -71,6 +76,12 @@ class CacheConfig:
             self.block_size == multiple,
             f"block_size is {self.block_size}: with these KV groups it has to be {multiple}, "
             "the least common multiple of theirs",
+        )
+        aligned = self.chunk_alignment is None or self.chunk_alignment % self.block_size == 0
+        _require(
+            aligned and self.chunk_alignment != 0,
+            f"chunk_alignment is {self.chunk_alignment}: chunks end where blocks do, so it must be "
+            f"a multiple of block_size ({self.block_size}), or None (off)",
         )
 
     @property
@@ -97,6 +108,9 @@ class SchedulerConfig:
     `max_num_seqs`. `long_prefill_token_threshold` caps what one request gets in a step while there
     are others (0 is off; adaptive: at least an even share of the step). `max_loras` caps the
     adapters of a step. With `async_scheduling` a step is decided while the one before still runs.
+    `pp_size` is the number of stages that the model is cut into (vLLM's
+    `--pipeline-parallel-size`): as many steps are in flight, and a request decodes in at most one
+    step of `pp_size`.
     `scheduler_reserve_full_isl` admits a request only when all its known tokens fit into the free
     blocks; `watermark` is the share of the pool that admissions leave free.
     """
@@ -112,6 +126,7 @@ class SchedulerConfig:
     long_prefill_token_threshold_adaptive: bool = False
     max_loras: int | None = None
     async_scheduling: bool = False
+    pp_size: int = 1
     scheduler_reserve_full_isl: bool = True
     watermark: float = 0.0
 
@@ -120,7 +135,7 @@ class SchedulerConfig:
             self.policy in ("fcfs", "priority"),
             f"scheduling policy is {self.policy!r}: choose fcfs or priority",
         )
-        for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
+        for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "pp_size"):
             value = getattr(self, name)
             _require(value >= 1, f"{name} is {value}: it must be 1 or more")
         _require(
@@ -161,6 +176,11 @@ class SchedulerConfig:
         return self.max_num_scheduled_tokens
 
     @property
+    def max_concurrent_batches(self) -> int:
+        """Steps that may be in flight at once: one a stage, or two with asynchronous scheduling."""
+        return max(self.pp_size, 2 if self.async_scheduling else 1)
+
+    @property
     def active_seqs(self) -> int:
         """Running requests up to which more are admitted."""
         return self.max_num_seqs if self.max_num_active_seqs is None else self.max_num_active_seqs
@@ -173,15 +193,21 @@ class SpeculationConfig:
     `num_lookahead_tokens` are slots that a drafter with KV of its own needs beyond the scheduled
     tokens, `prefill_lookahead` positions that it looks at beyond a chunk. `drop_last_hit_block`
     computes the last block of a prefix hit again, for a drafter that needs its hidden states.
+    `draft_slots_per_request` are places in the model's input (`max_num_batched_tokens`) that a
+    parallel drafter takes for every scheduled request, beside its tokens.
     """
 
     num_speculative_tokens: int = 0
     num_lookahead_tokens: int = 0
     prefill_lookahead: int = 0
     drop_last_hit_block: bool = False
+    draft_slots_per_request: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("num_speculative_tokens", "num_lookahead_tokens", "prefill_lookahead"):
+        for name in (
+            *("num_speculative_tokens", "num_lookahead_tokens", "prefill_lookahead"),
+            "draft_slots_per_request",
+        ):
             value = getattr(self, name)
             _require(value >= 0, f"{name} is {value}: it must be 0 or more")
 
@@ -206,10 +232,35 @@ class EncoderConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVConnectorConfig:
-    """A KV connector: which way KV goes, and what happens to a request whose load fails."""
+    """A KV connector: which way KV goes, and what happens when it does not come.
+
+    An asynchronous load that takes longer than `load_timeout_seconds` counts as failed: its request
+    starts over without it, or ends (`load_failure_policy`). `ack_timeout_seconds` after a request
+    whose KV is being sent has ended, the record says that the other side is late. Neither gives
+    blocks back, for the transfer may still touch them: that takes its end (a report of the runner)
+    or `lease_seconds` since the request let go of them. Set the lease only where a transfer of that
+    age is certain to be dead. None is never.
+    """
 
     role: Literal["kv_producer", "kv_consumer", "kv_both"] = "kv_both"
     load_failure_policy: Literal["recompute", "fail"] = "recompute"
+    load_timeout_seconds: float | None = None
+    ack_timeout_seconds: float | None = None
+    lease_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("load_timeout_seconds", "ack_timeout_seconds", "lease_seconds"):
+            value = getattr(self, name)
+            _require(
+                value is None or value > 0,
+                f"{name} is {value}: it must be above 0, or None (never)",
+            )
+        _require(
+            self.lease_seconds is None or self.lease_seconds >= (self.ack_timeout_seconds or 0),
+            f"lease_seconds is {self.lease_seconds} and ack_timeout_seconds "
+            f"{self.ack_timeout_seconds}: blocks cannot be given up before their time-out; "
+            "raise the one or lower the other",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +273,26 @@ class EngineConfig:
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
     allow_oversize: bool = False
+
+    def __post_init__(self) -> None:
+        alignment = self.cache.chunk_alignment or 0
+        limits = {
+            "max_num_scheduled_tokens": self.scheduler.scheduled_tokens,
+            "long_prefill_token_threshold": self.scheduler.long_prefill_token_threshold,
+        }
+        for name, value in limits.items():
+            _require(
+                value == 0 or value >= alignment,
+                f"chunk_alignment is {alignment} and {name} {value}: no chunk of a long prompt "
+                "would ever fit; raise the one or lower the other",
+            )
+        slots = self.speculation.draft_slots_per_request
+        _require(
+            slots < self.scheduler.max_num_batched_tokens,
+            f"draft_slots_per_request is {slots} and max_num_batched_tokens "
+            f"{self.scheduler.max_num_batched_tokens}: no token would ever fit beside them; "
+            "raise the one or lower the other",
+        )
 
     @property
     def watermark_blocks(self) -> int:

@@ -16,7 +16,8 @@ from engine.request import Request, RequestTimes
 from engine.runner import Runner
 from engine.sampling import SamplingParams
 from engine.scheduler import RequestOutput, Scheduler, SchedulerOutput
-from engine.scheduler.output import ModelRunnerOutput
+from engine.scheduler.integrity import IntegrityReport
+from engine.scheduler.output import ModelRunnerOutput, StepOutputs
 from engine.stats import EngineStats, StatsSnapshot
 from telemetry.recorder import Recorder
 from telemetry.records import Event, RequestArrived, RequestFinished
@@ -35,6 +36,7 @@ class NewRequest:
     tokenized_ts: int | None = None
     trace_id: str | None = None
     parent_span_id: str | None = None
+    trace_sampled: bool | None = None
 
 
 class EngineCore:
@@ -104,6 +106,7 @@ class EngineCore:
         The scheduler is left alone: what it holds is of no use any more.
         """
         now = self._clock()
+        self.scheduler.settle()
         self._recorder.record_events(
             [
                 RequestFinished(
@@ -127,7 +130,7 @@ class EngineCore:
 
     # --------------------------------------------------------------------------------- the step
 
-    def step(self) -> tuple[SchedulerOutput, list[RequestOutput]]:
+    def step(self) -> tuple[SchedulerOutput, StepOutputs]:
         """Schedules, executes and takes in one step; returns what was decided and what came."""
         output = self.scheduler.schedule()
         result = self._execute(output)
@@ -137,7 +140,7 @@ class EngineCore:
         self._recorder.enter_phase(output.step, Phase.forward)
         return self._runner.execute(output)
 
-    def _update(self, output: SchedulerOutput, result: ModelRunnerOutput) -> list[RequestOutput]:
+    def _update(self, output: SchedulerOutput, result: ModelRunnerOutput) -> StepOutputs:
         results = self.scheduler.update_from_output(output, result)
         self._recorder.enter_phase(output.step, Phase.output)
         self.num_steps = output.step + 1
@@ -151,6 +154,13 @@ class EngineCore:
     def snapshot(self) -> StatsSnapshot:
         """Returns the engine's numbers as they are now."""
         return self.stats.snapshot(self.scheduler, model_name=self._model_name)
+
+    def examine(self) -> IntegrityReport:
+        """Returns whether the scheduler's books are right, down to the keys of held blocks.
+
+        Meanwhile nothing is scheduled.
+        """
+        return self.scheduler.examine(deep=True)
 
     # ------------------------------------------------------------------------------- who may come
 
@@ -171,6 +181,7 @@ class EngineCore:
             eos_token_id=self._eos_token_ids[0] if self._eos_token_ids else None,
             trace_id=new.trace_id,
             parent_span_id=new.parent_span_id,
+            trace_sampled=new.trace_sampled,
             times=RequestTimes(received=new.received_ts, tokenized=new.tokenized_ts, arrived=now),
         )
         self._num_requests += 1
@@ -196,6 +207,7 @@ class EngineCore:
                     tokenized_ts=request.times.tokenized,
                     trace_id=request.trace_id,
                     parent_span_id=request.parent_span_id,
+                    trace_sampled=request.trace_sampled,
                 ),
                 RequestFinished(
                     step=self.num_steps,

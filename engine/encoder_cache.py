@@ -4,13 +4,15 @@
                                      reclaimable = 30 + 34
 
 Space is counted in embeddings. An entry that nobody refers to stays until its space is needed; the
-one that was released first goes first.
+one that was released first goes first. The space of an output that is on its way from elsewhere is
+taken and can be neither held nor evicted until it has arrived.
 
 Source: `vllm/v1/core/encoder_cache_manager.py` is the reference for the order of eviction.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 Holder = tuple[int, int]
@@ -36,13 +38,15 @@ class _Entry:
     num_embeds: int
     holders: set[Holder] = field(default_factory=set)
     is_encoded: bool = True
+    is_arriving: bool = False
 
 
 class EncoderCache:
     """Entries by key, and who holds them.
 
     Invariants:
-        `num_free` is the size less all entries; `num_reclaimable` adds those that nobody holds.
+        `num_free` is the size less all entries; `num_reclaimable` adds those that nobody holds and
+        that are not on their way.
     """
 
     def __init__(self, size: int) -> None:
@@ -56,6 +60,39 @@ class EncoderCache:
         """Returns how many embeddings are cached under a key; None if it is not there."""
         entry = self._entries.get(key)
         return entry.num_embeds if entry is not None and entry.is_encoded else None
+
+    def is_arriving(self, key: str) -> bool:
+        """Whether the output of a key is on its way from elsewhere."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.is_arriving
+
+    def expect(self, item: EncoderItem, *, beside: int = 0) -> bool:
+        """Takes the space of an output that is sent for; False, and nothing taken, without room.
+
+        Args:
+            beside: embeddings that are going to be entered in this step and have no space yet.
+        """
+        if not self.make_room(beside + item.num_embeds):
+            return False
+        if item.key in self._entries:  # withdrawn before it was encoded
+            self._drop(item.key)
+        self._entries[item.key] = _Entry(item.num_embeds, is_encoded=False, is_arriving=True)
+        self.num_free -= item.num_embeds
+        self.num_reclaimable -= item.num_embeds
+        return True
+
+    def arrived(self, key: str) -> None:
+        """Makes an output that was on its way an ordinary entry, which nobody holds yet."""
+        entry = self._entries[key]
+        entry.is_encoded, entry.is_arriving = True, False
+        self._released[key] = None
+        self.num_reclaimable += entry.num_embeds
+
+    def give_up(self, key: str) -> None:
+        """Frees the space of an output that was on its way and is not going to come."""
+        num_embeds = self._entries.pop(key).num_embeds
+        self.num_free += num_embeds
+        self.num_reclaimable += num_embeds
 
     def hold(self, key: str, holder: Holder) -> None:
         """Adds a reference to an entry that is there."""
@@ -104,19 +141,34 @@ class EncoderCache:
             entry.is_encoded = False
 
     def reset(self) -> None:
-        """Forgets all entries."""
-        self.num_free = self.num_reclaimable = self.num_free + sum(
-            entry.num_embeds for entry in self._entries.values()
-        )
-        self._entries.clear()
+        """Forgets all entries but those on their way, whose space is being written."""
+        arriving = {key: entry for key, entry in self._entries.items() if entry.is_arriving}
+        freed = sum(e.num_embeds for key, e in self._entries.items() if key not in arriving)
+        self.num_free = self.num_reclaimable = self.num_free + freed
+        self._entries = arriving
         self._released.clear()
+
+    def problems(self) -> Iterator[str]:
+        """Yields where sizes, holders and the order of eviction disagree."""
+        unheld = {k for k, e in self._entries.items() if not (e.holders or e.is_arriving)}
+        if unheld != self._released.keys():
+            yield (
+                "who can be evicted and who is held differ: "
+                f"{len(unheld):,} encoder entries that nobody holds, {len(self._released):,} listed"
+            )
+            return
+        held_back = sum(self._entries[key].num_embeds for key in unheld)
+        if self.num_reclaimable != self.num_free + held_back:
+            yield (
+                f"reclaimable space is wrong: {self.num_reclaimable:,} embeddings, with "
+                f"{self.num_free:,} free and {held_back:,} that nobody holds"
+            )
 
     def check_integrity(self) -> None:
         """Raises AssertionError unless sizes, holders and the order of eviction agree."""
-        unheld = {key for key, entry in self._entries.items() if not entry.holders}
-        assert unheld == self._released.keys(), "who can be evicted and who is held differ"
-        held_back = sum(self._entries[key].num_embeds for key in unheld)
-        assert self.num_reclaimable == self.num_free + held_back, "reclaimable space is wrong"
+        problems = list(self.problems())
+        if problems:
+            raise AssertionError("; ".join(problems))
 
     def take_evicted(self) -> list[str]:
         """Returns the keys evicted since the last call, for the runner to drop."""

@@ -26,8 +26,14 @@ class DeviceMemory:
     kv_block_bytes: int | None = None
 
 
-def introduce(*, started_ts: int, model: str, version: str | None) -> EngineRow:
-    """Returns the engine's row as far as it is known before the model is loaded."""
+def introduce(
+    *, started_ts: int, model: str, version: str | None, api_url: str | None = None
+) -> EngineRow:
+    """Returns the engine's row as far as it is known before the model is loaded.
+
+    Args:
+        api_url: where its API listens; None for an engine without one.
+    """
     return EngineRow(
         started_ts=started_ts,
         host=socket.gethostname(),
@@ -38,6 +44,7 @@ def introduce(*, started_ts: int, model: str, version: str | None) -> EngineRow:
         source="stepscope",
         version=version,
         model=model,
+        api_url=api_url,
         host_cpu_count=os.cpu_count(),
     )
 

@@ -48,6 +48,10 @@ class StaleOutput(Enum):
 class Grammar(Protocol):
     """A compiled grammar, as far as the scheduler asks it."""
 
+    @property
+    def key(self) -> str:
+        """What says which grammars are equal."""
+
     def accepted_prefix(self, token_ids: list[int]) -> list[int]:
         """Returns the drafts up to the first one that the grammar refuses."""
 
@@ -83,6 +87,7 @@ class Request:
     """Set for a streaming session; it waits for more input when a turn ends."""
     trace_id: str | None = None
     parent_span_id: str | None = None
+    trace_sampled: bool | None = None
 
     status: RequestStatus = RequestStatus.WAITING
     token_ids: array[int] = field(init=False)
@@ -90,16 +95,24 @@ class Request:
     num_computed_tokens: int = 0
     draft_token_ids: list[int] = field(default_factory=list)
     """Guesses at its next tokens, to be scheduled behind the known ones."""
+    untold_token_ids: list[int] = field(default_factory=list)
+    """Outputs that became known without the runner: it is told with the next grant."""
     num_output_placeholders: int = 0
     """Outputs that steps in flight are going to bring (asynchronous scheduling)."""
     in_flight: dict[int, int] = field(default_factory=dict)
     """Tokens of steps that are scheduled and not taken in, by step."""
     stale: dict[int, StaleOutput] = field(default_factory=dict)
     """What becomes of the output of steps that were in flight when it lost its progress."""
+    next_decode_step: int = 0
+    """First step in which its last decode has left the pipeline."""
+    keys_encoded_here: set[str] = field(default_factory=set)
+    """Encoder items that could not be brought from elsewhere."""
     is_loading: bool = False
     """Holds blocks that an asynchronous KV load fills."""
     has_loaded: bool = False
     """The load has been received, and the request has not been looked at since."""
+    slot: int | None = None
+    """Its place on the array path; None while it is an ordinary request."""
     is_prefill_chunk: bool = False
     """Whether its last grant left known tokens to compute."""
     high_water_mark: int = 0
@@ -124,6 +137,12 @@ class Request:
     def num_tokens(self) -> int:
         """Known tokens: prompt and outputs."""
         return len(self.token_ids)
+
+    def take_untold_tokens(self) -> tuple[int, ...]:
+        """Returns the outputs that the runner does not know, for it to be told now."""
+        untold = tuple(self.untold_token_ids)
+        self.untold_token_ids.clear()
+        return untold
 
     @property
     def num_in_flight_tokens(self) -> int:

@@ -23,8 +23,11 @@ import numpy.typing as npt
 
 from telemetry.vocabulary import EventKind
 
-SCHEMA_VERSION = 1
-"""Version of the tables. Columns may be added under a new version; a meaning never changes."""
+SCHEMA_VERSION = 2
+"""Version of the tables. Columns may be added under a new version; a meaning never changes.
+
+2: the table `session_inputs`, and in other tables what a replay needs (docs/record.md).
+"""
 
 U1 = Annotated[int, "u1"]
 U2 = Annotated[int, "u2"]
@@ -36,6 +39,8 @@ F8 = Annotated[float, "f8"]
 Flag = Annotated[bool, "bool"]
 Text = Annotated[str, "str"]
 Counts = Annotated[list[int], "u4[]"]
+Hashes = Annotated[bytes, "hashes"]
+"""Keyed block hashes (`PrefixHashes`): they pass through the ring and are never stored."""
 
 NULLS: dict[str, int] = {
     **{f"u{size}": (1 << (8 * size)) - 1 for size in (1, 2, 4, 8)},
@@ -144,6 +149,7 @@ class StepRow:
     num_blocks_waiting: U4 | None = column("KV blocks of waiting requests")
     num_blocks_finished: U4 | None = column("KV blocks kept for requests that have ended")
     num_blocks_deferred_free: U4 | None = column("KV blocks whose release waits for a step")
+    num_blocks_given_up: U4 | None = column("KV blocks that a load given up may still write into")
     num_admitted: U4 | None = column("requests admitted for the first time")
     num_resumed: U4 | None = column("requests admitted again after a preemption")
     num_preempted: U4 | None = column("requests preempted")
@@ -158,7 +164,7 @@ class StepRow:
     num_drafted: U4 | None = column("draft tokens proposed")
     num_placed: U4 | None = column("draft tokens scheduled for verification")
     num_accepted: U4 | None = column("draft tokens accepted")
-    throttled: U1 | None = column("1 where prefills were throttled in this step")
+    throttled: U1 | None = column("1 where prefills were throttled in this step, 0: asked in vain")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +224,9 @@ class Event:
     ts: I8 = column("when it happened")
     request: U4 | None = column("request it happened to; NULL for an event of the engine")
     reason: U1 | None = column("SkipReason, FinishReason or Phase, as the kind says")
+    num_steps_in_flight: U2 | None = column(
+        "steps decided and not taken in when it came from outside; NULL: the scheduler's own doing"
+    )
     text: Text | None = column("what a person should read: error text, phase, detail")
 
 
@@ -244,9 +253,46 @@ class RequestArrived(Event):
     tokenized_ts: I8 | None = column("when its prompt was tokenized")
     trace_id: Text | None = column("trace of the caller, 32 hex digits")
     parent_span_id: Text | None = column("span of the caller, 16 hex digits")
+    trace_sampled: Flag | None = column("whether the caller records its trace; NULL: without trace")
+    item_positions: Counts | None = column("prompt position of each encoder item")
+    item_embeds: Counts | None = column("embeddings of each encoder item")
+    item_keys: Text | None = column("salted key of each encoder item, with spaces between")
     prefix_request: U4 | None = column("earlier request with the longest shared prefix")
     num_shared_tokens: U4 | None = column("length of that prefix, whole blocks")
     shared_content_blocks: U4 | None = column("equal blocks at another place or under other keys")
+    prefix_hashes: Hashes | None = column("hashes of the prompt's blocks")
+
+
+@dataclass(slots=True, kw_only=True)
+class SessionInputAdded(Event):
+    """A session's next turn begins with more input (a row of `session_inputs`)."""
+
+    TABLE: ClassVar[str | None] = "session_inputs"
+
+    kind: U1 = column("EventKind", EventKind.input_added)
+    num_input_tokens: U4 = column("tokens of the new input", 0)
+    num_prompt_tokens: U4 = column("prompt tokens of the turn: what is kept, and the input", 0)
+    max_tokens: U4 | None = column("limit of the turn's output tokens")
+    arrival_time: F8 | None = column("the queue's sort key after priority, in seconds")
+    prefix_request: U4 | None = column("earlier request with the longest shared prefix")
+    num_shared_tokens: U4 | None = column("length of that prefix, whole blocks")
+    prefix_hashes: Hashes | None = column("hashes of the prompt's blocks")
+
+
+@dataclass(slots=True, kw_only=True)
+class TurnFinished(Event):
+    """A session's turn is over; `reason` is the FinishReason that it would have ended with."""
+
+    kind: U1 = column("EventKind", EventKind.turn_finished)
+    num_tokens: U4 | None = column("output tokens of the turn")
+
+
+@dataclass(slots=True, kw_only=True)
+class DraftCounts(Event):
+    """Drafts of many requests in one event: `drafts_proposed`, or `drafts_verified`."""
+
+    draft_requests: Counts | None = column("requests whose drafts were proposed, or verified")
+    draft_counts: Counts | None = column("for each: drafts that wait for a step, or were accepted")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -268,6 +314,9 @@ class RequestFinished(Event):
     max_itl_ns: I8 | None = column("longest time between output tokens")
     drafts_placed: Counts | None = column("drafts placed, a value a verification")
     drafts_accepted: Counts | None = column("drafts accepted, a value a verification")
+    prefix_request: U4 | None = column("other request that shares most of prompt and output")
+    num_shared_tokens: U4 | None = column("how much of them it shares, whole blocks")
+    prefix_hashes: Hashes | None = column("hashes of the blocks of prompt and output")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -320,7 +369,18 @@ class ConnectorEvent(Event):
     peer: Text | None = column("other side of the transfer")
     service_ns: I8 | None = column("time the transfer itself took")
     num_invalid_blocks: U4 | None = column("KV blocks that failed to load")
+    invalid_blocks: Counts | None = column("their places in the request; NULL where all failed")
     policy: U1 | None = column("0 recompute, 1 fail")
+    num_hit_tokens: U4 | None = column("tokens found in the prefix cache; NULL without look-up")
+    is_async: U1 | None = column("1 where they are loaded asynchronously")
+
+
+@dataclass(slots=True, kw_only=True)
+class TokensAppended(Event):
+    """Outputs of a request became known without being sampled (jump decoding)."""
+
+    kind: U1 = column("EventKind", EventKind.tokens_appended)
+    num_tokens: U4 | None = column("tokens concerned")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -349,10 +409,14 @@ class RecordsDropped(Event):
 EVENT_CLASSES: tuple[type[Event], ...] = (
     Event,
     RequestArrived,
+    SessionInputAdded,
+    TurnFinished,
     RequestFinished,
     RequestAdmitted,
     RequestPreempted,
     ConnectorEvent,
+    DraftCounts,
+    TokensAppended,
     EncoderItemScheduled,
     RecordsDropped,
 )
@@ -403,6 +467,7 @@ class EngineRow:
     memory_graph_bytes: U8 | None = column("held by CUDA graphs")
     memory_kv_bytes: U8 | None = column("given to the KV pool")
     host_cpu_count: U4 | None = column("processor cores of the host")
+    api_url: Text | None = column("where its API listens, as bound; NULL without one")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -465,3 +530,12 @@ class FindingRow:
     opened_ts: I8 | None = column("when it opened")
     cleared_ts: I8 | None = column("when it cleared; NULL while open")
     body: Text | None = column("the whole finding, JSON")
+
+
+@dataclass(slots=True, kw_only=True)
+class ExportRow:
+    """How far an engine has been exported as spans; written once the receiver has acknowledged."""
+
+    ts: I8 = column("when the collector wrote", 0)
+    next_event: U8 = column("requests that ended in an earlier event have been exported", 0)
+    next_step: U8 = column("earlier steps have been exported, as far as they are sampled", 0)

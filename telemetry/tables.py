@@ -15,15 +15,20 @@ from telemetry.records import (
     EncoderItemScheduled,
     EngineRow,
     Event,
+    ExportRow,
     FindingRow,
     HeartbeatRow,
     RequestArrived,
     RequestFinished,
     SampleRow,
+    SessionInputAdded,
     StepRequestRow,
     StepRow,
     columns_of,
 )
+
+UNSTORED = "hashes"
+"""The column type that passes through the ring and becomes no column of a table."""
 
 SQL_TYPES: dict[str, str] = {
     "u1": "UTINYINT",
@@ -53,7 +58,7 @@ def event_columns() -> Iterator[Column]:
         if cls.TABLE is not None:
             continue
         for col in columns_of(cls):
-            if col.name not in seen:
+            if col.name not in seen and col.dtype != UNSTORED:
                 seen.add(col.name)
                 yield col
 
@@ -65,7 +70,8 @@ SLOT = Column("slot", "u4", False, "place in the step's scheduling order, from 0
 
 def _own_table(cls: type[Event]) -> tuple[Column, ...]:
     skipped = {"kind", "text"} if cls is not RequestFinished else {"kind"}
-    return (ENGINE, SEQ, *(col for col in columns_of(cls) if col.name not in skipped))
+    columns = (col for col in columns_of(cls) if col.dtype != UNSTORED)
+    return (ENGINE, SEQ, *(col for col in columns if col.name not in skipped))
 
 
 TABLES: dict[str, tuple[Column, ...]] = {
@@ -75,11 +81,13 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "drains": (ENGINE, *columns_of(DrainRow)),
     "steps": (ENGINE, *columns_of(StepRow)),
     "request_arrivals": _own_table(RequestArrived),
+    "session_inputs": _own_table(SessionInputAdded),
     "request_finishes": _own_table(RequestFinished),
     "encoder_items": _own_table(EncoderItemScheduled),
     "request_events": (ENGINE, SEQ, *event_columns()),
     "samples": (ENGINE, *columns_of(SampleRow)),
     "findings": (ENGINE, *columns_of(FindingRow)),
+    "exports": (ENGINE, *columns_of(ExportRow)),
 }
 """Columns of every table of `<day>.duckdb`."""
 

@@ -64,6 +64,7 @@ class ZeroReason(IntEnum):
     behind_preempted = 10
     victim_not_releasable = 11
     paused_all = 12
+    encoder_transfer = 13
 
 
 class WaitReason(IntEnum):
@@ -160,8 +161,9 @@ class Phase(IntEnum):
 class EventKind(IntEnum):
     """What happened. "Stuck" is no event: it is an open interval in SQL, plus the heartbeat.
 
+    `lookup_pending` and `lookup_answered` are told when a KV connector's answer changes.
     `first_token` is a request's first output; `caught_up` its first output after each resumption,
-    which ends the recomputation.
+    which ends the recomputation. `tokens_appended` are outputs that were not sampled.
     """
 
     arrived = 1
@@ -175,6 +177,10 @@ class EventKind(IntEnum):
     client_gone = 9
     finished = 10
     caught_up = 11
+    drafts_proposed = 12
+    drafts_verified = 13
+    unblocked = 14
+    tokens_appended = 15
     grammar_started = 20
     grammar_ready = 21
     grammar_failed = 22
@@ -191,6 +197,7 @@ class EventKind(IntEnum):
     ack_received = 40
     ack_timed_out = 41
     lease_expired = 42
+    lookup_answered = 43
     item_scheduled = 50
     item_evicted = 51
     engine_starting = 60

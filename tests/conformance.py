@@ -31,6 +31,7 @@ from engine.scheduler import ModelRunnerOutput, PauseState, Scheduler, Scheduler
 from engine.session import Session, SessionInput
 from telemetry.recorder import ListRecorder
 from telemetry.vocabulary import FinishReason, SkipReason
+from tests.decisions import decisions_of, effects_of
 
 EOS = 2
 STATE_KEYS = ("running", "ncomp", "waiting", "kv_wait", "deferred", "free")
@@ -51,6 +52,8 @@ def unsupported(vector: dict[str, Any]) -> list[str]:
 
 class RefusingGrammar:
     """The grammar of the recorded runs: it refuses token 3 and takes everything else."""
+
+    key = "refuses 3"
 
     def accepted_prefix(self, token_ids: list[int]) -> list[int]:
         return token_ids[: token_ids.index(3)] if 3 in token_ids else token_ids
@@ -81,13 +84,16 @@ class ScriptedConnector:
 class Replayer:
     """Drives a scheduler through one vector and reports the first difference."""
 
-    def __init__(self, vector: dict[str, Any]) -> None:
+    def __init__(self, vector: dict[str, Any], *, array_path: bool = True) -> None:
         self.vector = vector
         self.recorder = ListRecorder()
         self.specs = {spec["id"]: spec for spec in vector["requests"]}
         connector = ScriptedConnector(self.specs) if vector["config"]["kv_connector"] else None
         self.scheduler = Scheduler(
-            _engine_config(vector["config"]), recorder=self.recorder, connector=connector
+            _engine_config(vector["config"]),
+            recorder=self.recorder,
+            connector=connector,
+            array_path=array_path,
         )
         self.requests: dict[str, Request] = {}
         self.outputs: dict[int, SchedulerOutput] = {}
@@ -188,46 +194,11 @@ class Replayer:
         return next(name for name, r in self.requests.items() if r.number == number)
 
     def _seen_schedule(self, output: SchedulerOutput, expected: dict[str, Any]) -> dict[str, Any]:
-        hits, ext = output.num_prefix_hit_tokens, output.num_external_tokens
-        new = [
-            [data.request_id, data.num_computed_tokens, hits[data.request_id], ext[data.request_id]]
-            for data in output.scheduled_new_reqs
-        ]
-        cached = output.scheduled_cached_reqs
-        resumed = [
-            [data.request_id, data.num_computed_tokens, hits[data.request_id], ext[data.request_id]]
-            for data in cached
-            if data.resumed
-        ]
-        blocks = [[data.request_id, list(data.block_ids)] for data in output.scheduled_new_reqs]
-        for wanted in (False, True):
-            blocks += [
-                [data.request_id, list(data.new_block_ids)]
-                for data in cached
-                if data.resumed is wanted and data.new_block_ids is not None
-            ]
-        seen = {
-            "new": new,
-            "resumed": resumed,
-            "n": [list(item) for item in output.num_scheduled_tokens.items()],
-            "total": output.total_num_scheduled_tokens,
-            "blocks": blocks,
-            "spec": [list(item) for item in output.scheduled_spec_decode_tokens.items()],
-            "finished_ids": sorted(output.finished_req_ids),
-            "preempted": list(output.preempted_in_order),
-            "load_started": sorted(
-                [name, *started] for name, started in output.kv_loads_started.items()
-            ),
-            "enc": [list(item) for item in output.scheduled_encoder_inputs.items()],
-            "enc_freed": list(output.free_encoder_mm_hashes),
-            **self._state(),
-        }
-        cache = self.scheduler.encoder_cache
-        if cache is not None:
-            seen["enc_slots"] = [cache.num_free, cache.num_reclaimable]
-        reported = sorted(output.preempted_req_ids)
-        if "preempted_reported" in expected or reported != sorted(expected.get("preempted", [])):
-            seen["preempted_reported"] = reported
+        seen = decisions_of(self.scheduler, output)
+        if "preempted_reported" not in expected:
+            reported = sorted(expected.get("preempted", []))
+            if seen["preempted_reported"] == reported:
+                del seen["preempted_reported"]
         return seen
 
     def _update(self, output: SchedulerOutput, update: dict[str, Any]) -> dict[str, Any]:
@@ -246,30 +217,9 @@ class Replayer:
                 ),
             ),
         )
-        stats = self.scheduler.take_prefix_cache_stats()
         for result in results:
             self.num_outputs[result.request_id] += len(result.new_token_ids)
-        kept = {result.request_id: len(result.new_token_ids) for result in results}
-        seen = {
-            "finished": [
-                [result.request_id, result.finish_reason.name]
-                for result in results
-                if result.finish_reason is not None
-            ],
-            "emitted": {
-                name: kept[name]
-                for name, tokens in sampled.items()
-                if name in kept and kept[name] != len(tokens)
-            },
-            "dropped": [name for name in sampled if name not in kept],
-            **self._state(),
-        }
-        if any(stats):
-            seen["pc_stats"] = list(stats)
-        drafts = self.scheduler.take_speculation_stats()
-        if any(drafts):
-            seen["spec_stats"] = list(drafts)
-        return seen
+        return effects_of(self.scheduler, sampled, results)
 
     def _oracle(self, name: str, count: int) -> list[int]:
         spec, first = self.specs[name], self.num_outputs[name]
@@ -277,17 +227,6 @@ class Replayer:
             EOS if n == spec.get("eos_at") else spec["output_base"] + n
             for n in range(first, first + count)
         ]
-
-    def _state(self) -> dict[str, Any]:
-        scheduler = self.scheduler
-        return {
-            "running": [request.request_id for request in scheduler.running],
-            "ncomp": [request.num_computed_tokens for request in scheduler.running],
-            "waiting": [request.request_id for request in scheduler.waiting],
-            "kv_wait": [request.request_id for request in scheduler.kv_holding_waiting],
-            "deferred": sorted(request.request_id for request in scheduler.skipped),
-            "free": scheduler.kv.pool.num_free,
-        }
 
     def _compare(self, part: str, expected: dict[str, Any], seen: dict[str, Any]) -> str | None:
         self.expected_state.update({k: expected[k] for k in STATE_KEYS if k in expected})
@@ -352,9 +291,13 @@ def find_vectors(directories: Iterable[Path]) -> Iterator[tuple[str, dict[str, A
 
 
 def check(name: str, vector: dict[str, Any]) -> str | None:
-    """Returns the first difference between a vector and our scheduler, or None."""
+    """Returns the first difference between a vector and our scheduler on either path, or None."""
     until, _ = DEVIATIONS.get(name, (None, ""))
-    return Replayer(vector).run(until)
+    for array_path in (True, False):
+        difference = Replayer(vector, array_path=array_path).run(until)
+        if difference is not None:
+            return f"{'array' if array_path else 'plain'} path: {difference}"
+    return None
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,16 +1,28 @@
-"""KV connectors, as far as the scheduler asks them: what KV lies elsewhere, and who brings it.
+"""Connectors, as far as the scheduler asks them: what lies elsewhere, and who brings it.
 
-A connector answers for a request how many tokens beyond its local hit it can bring. A synchronous
-load is part of the step; an asynchronous one takes blocks, runs beside the steps, and is reported
-by the runner when it is done (`ModelRunnerOutput.finished_recving`).
+A KV connector answers for a request how many tokens beyond its local hit it can bring. A
+synchronous load is part of the step; an asynchronous one takes blocks, runs beside the steps, and
+is reported by the runner when it is done (`ModelRunnerOutput.finished_recving`). An encoder
+connector answers for an encoder item; its transfers are asynchronous, and reported by key
+(`finished_ec_recving`, `failed_ec_recving`). `metadata` is what a step tells the workers.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from engine.connectors.metadata import ECConnectorMetadata, KVConnectorMetadata, KVLoad
+
 if TYPE_CHECKING:
     from engine.request import Request
+
+__all__ = [
+    "ECConnector",
+    "ECConnectorMetadata",
+    "KVConnector",
+    "KVConnectorMetadata",
+    "KVLoad",
+]
 
 
 class KVConnector(Protocol):
@@ -24,3 +36,10 @@ class KVConnector(Protocol):
 
     def delays_free(self, request: Request) -> bool:
         """Whether the blocks of a request that ends are still being sent."""
+
+
+class ECConnector(Protocol):
+    """The scheduler's side of a connector for encoder outputs."""
+
+    def has(self, key: str) -> bool:
+        """Whether the encoder output of a key can be brought from elsewhere."""

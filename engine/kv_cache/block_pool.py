@@ -17,10 +17,12 @@ Source: `vllm/v1/core/block_pool.py` is the reference for the order of the free 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
-BlockKey = bytes
-"""Chained hash of a full block and of all before it."""
+from engine.kv_cache.block_index import BlockIndex, BlockKey
+from engine.kv_cache.pool_books import PoolBooks
 
 
 class BlockPool:
@@ -42,7 +44,9 @@ class BlockPool:
         self._keys: list[BlockKey | None] = [None] * num_blocks
         self._next = [*range(1, num_blocks), 0]
         self._previous = [num_blocks - 1, *range(num_blocks - 1)]
-        self._index: dict[BlockKey, dict[int, None]] = {}
+        self._index = BlockIndex()
+        self.find = self._index.oldest
+        """Returns the oldest cached block with a key; None if there is none."""
 
     def allocate(self, count: int) -> list[int]:
         """Returns `count` blocks from the front of the free list; their keys are forgotten.
@@ -53,12 +57,17 @@ class BlockPool:
         if count > self.num_free:
             raise ValueError(f"{count} blocks asked for, {self.num_free} are free")
         blocks = []
+        block = 0
         for _ in range(count):
-            block = self._next[0]
-            self._unlink(block)
-            self._forget(block)
+            block = self._next[block]
             self._references[block] = 1
+            key = self._keys[block]
+            if key is not None:
+                self.num_free_cached -= 1
+                self._drop_key(block, key)
             blocks.append(block)
+        self._cut_front(block)
+        self.num_free -= count
         return blocks
 
     def take_cached(self, blocks: Iterable[int]) -> None:
@@ -76,35 +85,27 @@ class BlockPool:
         is the next to be handed out; the ones with a key go to the end, so that the tail of a
         prefix is evicted before its head.
         """
-        unhashed = []
+        unhashed: list[int] = []
+        cached: list[int] = []
         for block in reversed(blocks):
             self._references[block] -= 1
-            if self._references[block] > 0:
-                continue
-            self.num_free += 1
-            if self._keys[block] is None:
-                unhashed.append(block)
-            else:
-                self.num_free_cached += 1
-                self._link(block, after=self._previous[0])
-        for block in reversed(unhashed):
-            self._link(block, after=0)
+            if self._references[block] == 0:
+                (unhashed if self._keys[block] is None else cached).append(block)
+        self.num_free += len(unhashed) + len(cached)
+        self.num_free_cached += len(cached)
+        self._link(unhashed, after=0)
+        self._link(cached, after=self._previous[0])
 
     def cache(self, block: int, key: BlockKey) -> None:
         """Enters a full block under its key; equal blocks stay side by side."""
         self._keys[block] = key
-        self._index.setdefault(key, {})[block] = None
+        self._index.add(key, block)
 
     def uncache(self, block: int) -> None:
         """Takes a held block out of the index: what its key promises is not in it."""
         key = self._keys[block]
         if key is not None:
             self._drop_key(block, key)
-
-    def find(self, key: BlockKey) -> int | None:
-        """Returns the oldest cached block with this key."""
-        copies = self._index.get(key)
-        return next(iter(copies)) if copies else None
 
     def is_cached(self, block: int) -> bool:
         """Whether the block has a key."""
@@ -123,40 +124,50 @@ class BlockPool:
         self.num_free_cached = 0
         return True
 
+    def books(self) -> PoolBooks:
+        """Returns its books, for who checks them; nobody else should look."""
+        return PoolBooks(
+            num_usable=self.num_usable,
+            num_free=self.num_free,
+            num_free_cached=self.num_free_cached,
+            free_list=self._free_list(),
+            references=self._references,
+            keys=self._keys,
+            index=self._index.as_mapping(),
+        )
+
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
         """Raises AssertionError unless the pool agrees with itself and with all block tables."""
-        held: dict[int, int] = {}
-        for table in tables:
-            for block in filter(None, table):  # the null block is nobody's
-                held[block] = held.get(block, 0) + 1
-        free = self._free_list()
-        assert len(free) == len(set(free)) == self.num_free, "free list and counter differ"
-        assert len(free) + len(held) == self.num_usable, "free + used is not the pool"
-        assert not held.keys() & set(free), "a block is held and free"
-        for block in range(1, self.num_usable + 1):
-            expected = held.get(block, 0)
-            assert self._references[block] == expected, f"block {block}: wrong reference count"
-            key = self._keys[block]
-            assert key is None or block in self._index[key], f"block {block}: lost from the index"
-        assert sum(len(copies) for copies in self._index.values()) == sum(
-            key is not None for key in self._keys
-        ), "the index holds a block without a key"
-        cached = sum(self._keys[block] is not None for block in free)
-        assert cached == self.num_free_cached, "cached free blocks and counter differ"
+        entries = Counter(chain.from_iterable(tables))
+        del entries[0]
+        problems = list(self.books().problems(entries))
+        if problems:
+            raise AssertionError("; ".join(problems))
 
     def _free_list(self) -> list[int]:
-        blocks = []
+        """Returns the free list from its front; at most one block too many, should it be broken."""
+        blocks: list[int] = []
         block = self._next[0]
-        while block != 0:
+        while 0 < block <= self.num_usable and len(blocks) <= self.num_usable:
             blocks.append(block)
             block = self._next[block]
         return blocks
 
-    def _link(self, block: int, *, after: int) -> None:
-        before = self._next[after]
-        self._next[after] = self._previous[before] = block
-        self._previous[block] = after
-        self._next[block] = before
+    def _cut_front(self, last: int) -> None:
+        """Takes the blocks up to the last one given off the front of the list."""
+        first = self._next[last]
+        self._next[0] = first
+        self._previous[first] = 0
+
+    def _link(self, blocks: list[int], *, after: int) -> None:
+        """Puts blocks into the list, in their order."""
+        following = self._next[after]
+        for block in blocks:
+            self._next[after] = block
+            self._previous[block] = after
+            after = block
+        self._next[after] = following
+        self._previous[following] = after
 
     def _unlink(self, block: int) -> None:
         previous, following = self._previous[block], self._next[block]
@@ -164,16 +175,6 @@ class BlockPool:
         self._previous[following] = previous
         self.num_free -= 1
 
-    def _forget(self, block: int) -> None:
-        key = self._keys[block]
-        if key is None:
-            return
-        self.num_free_cached -= 1
-        self._drop_key(block, key)
-
     def _drop_key(self, block: int, key: BlockKey) -> None:
         self._keys[block] = None
-        copies = self._index[key]
-        del copies[block]
-        if not copies:
-            del self._index[key]
+        self._index.drop(key, block)

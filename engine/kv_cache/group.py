@@ -14,9 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.config import KVGroupConfig
-from engine.kv_cache.block_pool import BlockKey, BlockPool
+from engine.kv_cache.block_index import BlockKey
+from engine.kv_cache.block_pool import BlockPool
 
 NULL_BLOCK = 0
+
+PARTIAL = b"partial"
+"""Ends the key of a block that was entered before it was full."""
 
 
 @dataclass(slots=True)
@@ -51,7 +55,7 @@ class KVGroup:
         self.spec = spec
         self.tables: dict[int, BlockTable] = {}
         self._pool = pool
-        self._suffix = bytes([index])
+        self._suffix = bytes([index]) if index else b""
         self._hashes_a_block = spec.block_size // hash_block_size
         self._window = spec.sliding_window if spec.kind == "sliding_window" else None
         self._cycle = cycle
@@ -100,6 +104,22 @@ class KVGroup:
         """Returns the cached block of a place in a prompt."""
         return self._pool.find(self._key(chain, index))
 
+    def num_cached(self, chain: list[BlockKey], limit: int) -> int:
+        """Returns how many of the first `limit` blocks of a prompt are cached without a gap."""
+        find, step, suffix = self._pool.find, self._hashes_a_block, self._suffix
+        for index in range(limit):
+            if find(chain[(index + 1) * step - 1] + suffix) is None:
+                return index
+        return limit
+
+    def may_have_key(self, chain: list[BlockKey], index: int, key: BlockKey) -> bool:
+        """Whether a block at a place in a prompt can be cached under a key: whole, or in part."""
+        end = (index + 1) * self._hashes_a_block
+        if end <= len(chain) and key == chain[end - 1] + self._suffix:
+            return True
+        hashes = chain[index * self._hashes_a_block : end]
+        return any(key == each + self._suffix + PARTIAL for each in hashes)
+
     def _key(self, chain: list[BlockKey], index: int) -> BlockKey:
         return chain[(index + 1) * self._hashes_a_block - 1] + self._suffix
 
@@ -121,7 +141,15 @@ class KVGroup:
             block = table.blocks[partial_at // self.block_size]
             if self.is_full and not self._pool.is_cached(block):
                 place = partial_at // (self.block_size // self._hashes_a_block) - 1
-                self._pool.cache(block, chain[place] + self._suffix + b"partial")
+                self._pool.cache(block, chain[place] + self._suffix + PARTIAL)
+
+    def enter_next_block(self, number: int, chain: list[BlockKey]) -> None:
+        """Enters the first block that has not been, if it is full."""
+        table = self.tables[number]
+        index = table.num_entered
+        if index < self.num_keys(chain):
+            self._pool.cache(table.blocks[index], self._key(chain, index))
+            table.num_entered = index + 1
 
     def _is_kept(self, index: int) -> bool:
         """Whether a window's hit could ever end where it needs this block."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.kv_cache.block_pool import BlockKey
+from engine.kv_cache.block_index import BlockKey
 from engine.kv_cache.group import NULL_BLOCK, KVGroup
 
 
@@ -107,7 +107,7 @@ class PrefixLookup:
         """Returns where the usable run of cached blocks ends, in blocks."""
         limit = min(limit, kind.groups[0].num_keys(chain))
         if kind.groups[0].is_full:
-            return next((i for i in range(limit) if not kind.has(chain, i)), limit)
+            return min(group.num_cached(chain, limit) for group in kind.groups)
         return self._window_run(kind, chain, limit, drop=drop)
 
     def _window_run(self, kind: _Kind, chain: list[BlockKey], limit: int, *, drop: bool) -> int:

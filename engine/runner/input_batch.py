@@ -2,7 +2,8 @@
 
 Driven by the scheduler's deltas alone. A request takes a row when it is new or resumed, keeps that
 row while it runs, and gives it back when it is preempted or finished. What a preempted request
-needs later (its sampling) stays; its tokens and blocks come again with the resumption.
+needs later (its sampling) stays; its tokens and blocks come again with the resumption. A session
+comes as new with each turn: its row is replaced, and has to go on where the last turn ended.
 
 Not responsible for: tensors, the model, sampling.
 """
@@ -197,9 +198,34 @@ class InputBatch:
             )
 
     def _add_new(self, new: NewRequestData) -> None:
-        if new.request_id in self._rows or new.request_id in self._away:
-            raise BatchError(new.request_id, "came as new but is known")
-        self._place(new.request_id, new.prompt_token_ids, 0, new.num_computed_tokens, new.block_ids)
+        """Takes in a request, or the next turn of a session that the batch knows."""
+        if new.request_id in self._rows:
+            self._check_continues(new)
+            self._release(new.request_id)
+        self._away.discard(new.request_id)
+        self._place(
+            new.request_id,
+            [*new.prompt_token_ids, *new.output_token_ids],
+            len(new.output_token_ids),
+            new.num_computed_tokens,
+            new.block_ids,
+        )
+
+    def _check_continues(self, new: NewRequestData) -> None:
+        """Refuses a request that came again, unless it goes on where the batch left it."""
+        row, computed = self._rows[new.request_id], new.num_computed_tokens
+        held = self.block_tables[row, : self.num_blocks[row]].tolist()
+        goes_on = (
+            0 < computed <= self.num_computed_tokens[row]
+            and list(new.prompt_token_ids[:computed]) == self.token_ids[row, :computed].tolist()
+            and [list(blocks[: len(held)]) for blocks in new.block_ids] == [held]
+        )
+        if not goes_on:
+            raise BatchError(
+                new.request_id,
+                f"came as new but is known, and its {computed} computed tokens and their blocks "
+                "are not those of a session's last turn",
+            )
 
     def _add_resumed(self, cached: CachedRequestData) -> None:
         if cached.request_id not in self._away:
@@ -242,6 +268,9 @@ class InputBatch:
 
     def _extend(self, running: list[CachedRequestData]) -> None:
         """Gives running requests their new blocks, once their progress is agreed upon."""
+        for cached in running:
+            if cached.new_token_ids:
+                self._append_tokens(cached.request_id, cached.new_token_ids)
         rows = np.array([self.row_of(cached.request_id) for cached in running], np.int64)
         computed = np.array([cached.num_computed_tokens for cached in running], np.int64)
         outputs = np.array([cached.num_output_tokens for cached in running], np.int64)
@@ -257,6 +286,19 @@ class InputBatch:
         for row, cached in zip(rows.tolist(), running, strict=True):
             if cached.new_block_ids is not None:
                 self._append_blocks(row, cached.request_id, cached.new_block_ids)
+
+    def _append_tokens(self, request_id: str, token_ids: Sequence[int]) -> None:
+        """Adds outputs that became known without being sampled."""
+        row = self.row_of(request_id)
+        start = int(self.num_tokens[row])
+        end = start + len(token_ids)
+        if end > self.token_ids.shape[1]:
+            raise BatchError(
+                request_id,
+                f"has {end} tokens but max_model_len is {self.token_ids.shape[1] - 1}",
+            )
+        self.token_ids[row, start:end] = token_ids
+        self.num_tokens[row] = end
 
     def _release(self, request_id: str) -> bool:
         """Frees the row of a request; returns whether it had one."""

@@ -73,11 +73,14 @@ class ScriptedRunner:
         for request_id in output.finished_req_ids:
             self._progress.pop(request_id, None)  # it may never have run
         for new in output.scheduled_new_reqs:
-            if new.request_id in self._progress:
+            known = self._progress.get(new.request_id)
+            if known is not None and not 0 < new.num_computed_tokens <= known.num_computed_tokens:
                 raise BatchError(new.request_id, "came as new but is in the batch")
-            num_tokens = len(new.prompt_token_ids)
+            num_prompt_tokens = len(new.prompt_token_ids)
             self._progress[new.request_id] = _Progress(
-                num_tokens, num_tokens, new.num_computed_tokens
+                num_prompt_tokens,
+                num_prompt_tokens + len(new.output_token_ids),
+                new.num_computed_tokens,
             )
         for cached in output.scheduled_cached_reqs:
             self._apply_cached(cached)
@@ -94,6 +97,7 @@ class ScriptedRunner:
         progress = self._progress.get(cached.request_id)
         if progress is None:
             raise BatchError(cached.request_id, "is scheduled as running but is not in the batch")
+        progress.num_tokens += len(cached.new_token_ids)
         if progress.num_computed_tokens != cached.num_computed_tokens:
             raise BatchError(
                 cached.request_id,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.encoder_cache import EncoderCache
+from engine.encoder_cache import EncoderCache, EncoderItem
 from engine.request import Request
+from engine.scheduler.encoder_loads import is_on_its_way
 from engine.scheduler.plan import Grant, StepPlan
 from engine.scheduler.state import SchedulerState
 from telemetry.vocabulary import StopReason, ZeroReason
@@ -42,7 +43,9 @@ def fit_encoder_inputs(
 ) -> EncoderFit:
     """Returns how many of a request's tokens can run, given its encoder items.
 
-    References to the cached items that are touched are taken at once.
+    References to the cached items that are touched are taken at once. Where a drafter looks ahead
+    (`prefill_lookahead`) the grant ends so far before the item that does not fit; if that leaves
+    nothing, though there are tokens before the item, looking ahead is what cut it.
 
     Raises:
         MismatchedItemError: an item's key is there with another length.
@@ -51,7 +54,6 @@ def fit_encoder_inputs(
     if cache is None or not request.encoder_items or num_tokens <= 0:
         return EncoderFit(num_tokens)
     prefill_lookahead = state.config.speculation.prefill_lookahead
-    start = num_computed_tokens + prefill_lookahead
     end = num_computed_tokens + num_tokens
     items: list[int] = []
     lengths: dict[str, int] = {}
@@ -71,25 +73,44 @@ def fit_encoder_inputs(
         if known is not None:
             cache.hold(item.key, (request.number, index))
             continue
-        if _splits_are_off(state) and num_computed_tokens < item.position and end < item.end:
-            return EncoderFit(max(0, item.position - start), items, ZeroReason.token_budget)
-        cut_by = _shortage(cache, plan, [*lengths.values(), item.num_embeds])
+        is_split = num_computed_tokens < item.position and end < item.end
+        planned = sum(lengths.values())
+        cut_by = _obstacle(state, plan, request, item, planned, is_split=is_split)
         if cut_by is not None:
-            return EncoderFit(max(0, item.position - start), items, cut_by)
+            room = item.position - num_computed_tokens
+            if room > 0 and room <= prefill_lookahead and cut_by is not ZeroReason.encoder_transfer:
+                cut_by = ZeroReason.prefill_lookahead
+            return EncoderFit(max(0, room - prefill_lookahead), items, cut_by)
         lengths[item.key] = item.num_embeds
         items.append(index)
     return EncoderFit(num_tokens, items)
 
 
-def _splits_are_off(state: SchedulerState) -> bool:
-    return state.config.encoder is not None and state.config.encoder.disable_chunked_mm_input
+def _obstacle(
+    state: SchedulerState,
+    plan: StepPlan,
+    request: Request,
+    item: EncoderItem,
+    num_planned: int,
+    *,
+    is_split: bool,
+) -> ZeroReason | None:
+    """Returns what keeps an item from being encoded in this step; makes room for it otherwise.
 
-
-def _shortage(cache: EncoderCache, plan: StepPlan, sizes: list[int]) -> ZeroReason | None:
-    """Makes room for items of these sizes, the last one new; returns what lacks if it cannot."""
-    if sum(sizes) > plan.encoder_budget:
+    Args:
+        num_planned: embeddings of the items that the same grant encodes before it.
+        is_split: the step would end in the middle of the item.
+    """
+    cache, config = state.encoder_cache, state.config.encoder
+    if is_on_its_way(state, request, item, num_planned=num_planned):
+        return ZeroReason.encoder_transfer
+    if is_split and config is not None and config.disable_chunked_mm_input:
+        return ZeroReason.token_budget
+    num_embeds = num_planned + item.num_embeds
+    if num_embeds > plan.encoder_budget:
         return ZeroReason.encoder_budget
-    return None if cache.make_room(sum(sizes)) else ZeroReason.encoder_cache
+    assert cache is not None
+    return None if cache.make_room(num_embeds) else ZeroReason.encoder_cache
 
 
 def enter_items(cache: EncoderCache | None, grant: Grant) -> None:

@@ -6,23 +6,20 @@ that is open. It reads the scheduler and changes nothing in it but a request's t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from engine.request import Request, RequestStatus
-from engine.scheduler.open_steps import OpenSteps
+from engine.scheduler.load_journal import LoadJournal
 from engine.scheduler.plan import Grant, StepPlan
 from telemetry.recorder import Recorder
 from telemetry.records import (
-    ConnectorEvent,
     EncoderItemScheduled,
     Event,
     RequestAdmitted,
-    RequestArrived,
     RequestFinished,
     RequestPreempted,
+    TurnFinished,
 )
 from telemetry.vocabulary import (
     EventKind,
@@ -33,10 +30,10 @@ from telemetry.vocabulary import (
 )
 
 if TYPE_CHECKING:
-    from engine.scheduler.state import PauseState, SchedulerState
+    from engine.scheduler.state import SchedulerState
 
 
-class StepJournal(OpenSteps):
+class StepJournal(LoadJournal):
     """Takes each decision down as an event of the step it belongs to."""
 
     def __init__(
@@ -44,7 +41,14 @@ class StepJournal(OpenSteps):
     ) -> None:
         super().__init__(recorder, clock, scheduler)
         self._unsettled: list[RequestPreempted] = []
-        self._salt = os.urandom(16)
+        self._was_throttled = False
+
+    def begin_step(self, plan: StepPlan) -> None:
+        """A step begins; it is told where prefills begin to be held back."""
+        super().begin_step(plan)
+        if plan.defers_prefills and not self._was_throttled:
+            self._tell(EventKind.throttled)
+        self._was_throttled = plan.defers_prefills
 
     def scheduled(self, plan: StepPlan) -> None:
         """The step is decided; nobody's progress has been advanced yet."""
@@ -52,32 +56,6 @@ class StepJournal(OpenSteps):
         for grant in plan.grants.values():
             self._encoded(grant)
         super().scheduled(plan)
-
-    def arrived(self, request: Request) -> None:
-        """A request has been queued."""
-        times = request.times
-        times.arrived = self._clock()
-        self._events.append(
-            RequestArrived(
-                step=self._step,
-                ts=times.arrived,
-                request=request.number,
-                request_id=request.request_id,
-                num_prompt_tokens=request.num_prompt_tokens,
-                max_tokens=request.sampling.max_tokens,
-                min_tokens=request.sampling.min_tokens,
-                ignore_eos=request.sampling.ignore_eos,
-                priority=request.priority,
-                arrival_time=request.arrival_time,
-                adapter=request.adapter,
-                reads_cache=request.reads_prefix_cache,
-                received_ts=times.received,
-                tokenized_ts=times.tokenized,
-                trace_id=request.trace_id,
-                parent_span_id=request.parent_span_id,
-            )
-        )
-        self.publish_between_steps()
 
     def skipped(self, request: Request, reason: SkipReason) -> None:
         """A request is set aside for a reason that it did not have before."""
@@ -89,6 +67,11 @@ class StepJournal(OpenSteps):
         now = self._clock()
         times = request.times
         resumed = request.is_catching_up
+        num_hit_tokens = plan.num_hit_tokens[request.request_id]
+        num_external_tokens = plan.num_external_tokens[request.request_id]
+        loaded = self._take_loaded(request) if num_hit_tokens is None else None
+        if loaded is not None:
+            num_hit_tokens, num_external_tokens = loaded
         if times.admitted is None:
             times.admitted = now
         if times.preempted is not None:
@@ -100,9 +83,9 @@ class StepJournal(OpenSteps):
                 step=self._step,
                 ts=now,
                 request=request.number,
-                num_hit_tokens=plan.num_hit_tokens[request.request_id],
-                num_external_tokens=plan.num_external_tokens[request.request_id],
-                is_async=0,
+                num_hit_tokens=num_hit_tokens,
+                num_external_tokens=num_external_tokens,
+                is_async=int(loaded is not None),
                 num_scheduled_tokens=plan.grants[request.request_id].num_tokens,
             )
         )
@@ -176,22 +159,6 @@ class StepJournal(OpenSteps):
             event.text = self._salted(key)
             self._events.append(event)
 
-    def _salted(self, key: str) -> str:
-        """Returns a key that says which are equal in this run, and nothing of what they are."""
-        return blake2b(key.encode(), key=self._salt, digest_size=8).hexdigest()
-
-    def connector(
-        self,
-        kind: EventKind,
-        request: Request,
-        num_tokens: int | None = None,
-        num_blocks: int | None = None,
-    ) -> None:
-        """A stage of a KV load."""
-        event = ConnectorEvent(kind=kind, step=self._step, ts=self._clock(), request=request.number)
-        event.num_tokens, event.num_blocks = num_tokens, num_blocks
-        self._events.append(event)
-
     def verified(self, request: Request, num_drafts: int, num_accepted: int) -> None:
         """A request's drafts have been compared with what the model says."""
         request.drafts_placed.append(num_drafts)
@@ -199,18 +166,21 @@ class StepJournal(OpenSteps):
         if self._current is not None:
             self._current.accepted[request.number] = num_accepted
 
-    def turn_finished(self, request: Request) -> None:
-        """A session's turn is over."""
-        self._note(EventKind.turn_finished, request, ts=self._update_ts)
-
-    def input_added(self, request: Request) -> None:
-        """A session has been given more input."""
-        self._note(EventKind.input_added, request)
-        self.publish_between_steps()
+    def turn_finished(self, request: Request, reason: FinishReason) -> None:
+        """A session's turn is over; nothing of it has been dropped yet."""
+        self._events.append(
+            TurnFinished(
+                step=self._step,
+                ts=self.update_ts,
+                request=request.number,
+                reason=reason,
+                num_tokens=request.num_output_tokens,
+            )
+        )
 
     def got_tokens(self, request: Request) -> None:
         """A request has been given output tokens."""
-        now = self._update_ts
+        now = self.update_ts
         times = request.times
         if times.first_token is None:
             times.first_token = now
@@ -224,7 +194,7 @@ class StepJournal(OpenSteps):
 
     def finished(self, request: Request, reason: FinishReason) -> None:
         """A request is about to end."""
-        now = self._update_ts or self._clock()
+        now = self.update_ts or self._clock()
         times = request.times
         preempted_ns = times.preempted_ns
         if request.status is RequestStatus.PREEMPTED and times.preempted is not None:
@@ -237,6 +207,7 @@ class StepJournal(OpenSteps):
                 ts=now,
                 request=request.number,
                 reason=reason,
+                num_steps_in_flight=self._num_in_flight,
                 num_output_tokens=request.num_output_tokens,
                 num_computed_tokens=request.num_computed_tokens,
                 num_preemptions=request.num_preemptions,
@@ -248,46 +219,10 @@ class StepJournal(OpenSteps):
                 max_itl_ns=times.max_itl_ns,
                 drafts_placed=request.drafts_placed or None,
                 drafts_accepted=request.drafts_accepted or None,
+                prefix_hashes=self._prefix_hashes(request),
             )
         )
-
-    def pause_changed(self, pause: PauseState) -> None:
-        """An operator paused or unpaused the engine."""
-        if pause.name == "UNPAUSED":
-            self._tell(EventKind.unpaused)
-        else:
-            self._tell(EventKind.paused, pause.name)
-
-    def cache_reset(self, done: bool) -> None:
-        """Somebody asked for an empty prefix cache."""
-        self._tell(EventKind.prefix_cache_reset, None if done else "refused: blocks are in use")
-
-    def encoder_cache_reset(self) -> None:
-        """The encoder cache has been emptied."""
-        self._tell(EventKind.encoder_cache_reset)
-
-    def _tell(self, kind: EventKind, text: str | None = None) -> None:
-        """Notes what happened to the engine."""
-        self._events.append(Event(kind=kind, step=self._step, ts=self._clock(), text=text))
-        self.publish_between_steps()
-
-    def _note(
-        self,
-        kind: EventKind,
-        request: Request,
-        reason: SkipReason | None = None,
-        *,
-        ts: int | None = None,
-    ) -> None:
-        self._events.append(
-            Event(
-                kind=kind,
-                step=self._step,
-                ts=self._clock() if ts is None else ts,
-                request=request.number,
-                reason=reason,
-            )
-        )
+        self._forget(request)
 
 
 def _between(start: int | None, end: int | None) -> int | None:

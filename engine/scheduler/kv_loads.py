@@ -7,11 +7,11 @@ two requests could each hold half of the pool and wait for the other half.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from engine.kv_cache import PrefixHits
 from engine.request import Request, RequestStatus
-from engine.scheduler.output import ModelRunnerOutput, SchedulerOutput
+from engine.scheduler.output import KVSaves, ModelRunnerOutput, SchedulerOutput
 from engine.scheduler.plan import AdmissionStop, StepPlan
 from engine.scheduler.state import SchedulerState
 from telemetry.vocabulary import EventKind, SkipReason
@@ -40,12 +40,11 @@ def start_load(
     request.blocked_by = SkipReason.remote_kv_loading
     request.is_loading = True
     state.reserving.add(request)
+    state.transfers.loads_since[request] = state.clock()
     local = hits.num_tokens
     started = (request.num_computed_tokens, local, num_external_tokens)
     plan.loads_started[request.request_id] = started
-    state.journal.connector(
-        EventKind.load_started, request, num_external_tokens, state.kv.num_blocks_held(request)
-    )
+    state.journal.load_started(request, local, num_external_tokens)
     return None
 
 
@@ -84,18 +83,40 @@ def _blocks_reserved(state: SchedulerState, newcomer: Request) -> int:
 
 
 def receive(state: SchedulerState, runner_output: ModelRunnerOutput) -> None:
-    """Takes in what the runner says of loads and of blocks that were sent."""
-    for request_id in runner_output.finished_recving:
+    """Takes in what the runner says of loads, of blocks that were sent, and of saves.
+
+    The late end of a load that was given up frees its blocks, and says nothing of its request.
+    """
+    for request_id in sorted(runner_output.finished_recving):
         request = state.requests.get(request_id)
-        if request is None:
-            release_kept(state, request_id)
+        if request_id in state.transfers.given_up:
+            release_given_up(state, request_id, EventKind.load_finished)
+        elif request is None:
+            release_kept(state, request_id, EventKind.load_finished)
         elif request.is_loading:
+            state.transfers.loads_since.pop(request, None)
             request.is_loading = False
             request.has_loaded = True
             request.blocked_by = None
             state.journal.connector(EventKind.load_finished, request)
-    for request_id in runner_output.finished_sending:
-        release_kept(state, request_id)
+    for request_id in sorted(runner_output.finished_sending):
+        release_kept(state, request_id, EventKind.ack_received)
+    if runner_output.kv_saves is not None:
+        _note_saves(state, runner_output.kv_saves)
+
+
+def _note_saves(state: SchedulerState, saves: KVSaves) -> None:
+    """Writes down what the runner says of KV that is stored elsewhere; nothing waits for it."""
+    stages = (
+        (EventKind.save_started, saves.started),
+        (EventKind.save_finished, saves.finished),
+        (EventKind.save_failed, saves.failed),
+    )
+    for kind, request_ids in stages:
+        for request_id in sorted(request_ids):
+            request = state.requests.get(request_id) or state.kept.get(request_id)
+            if request is not None:
+                state.journal.connector(kind, request)
 
 
 def free_at_end(state: SchedulerState, request: Request) -> None:
@@ -107,13 +128,26 @@ def free_at_end(state: SchedulerState, request: Request) -> None:
     if connector is not None:
         state.kv.expire(request)
         if request.is_loading or connector.delays_free(request):
-            state.kept[request.request_id] = request
+            _keep(state, request)
             return
         if state.defers_frees and request.in_flight:
             state.deferred_frees.append((state.last_busy_step, request))
             return
     state.kv.release(request)
     state.kv.forget(request)
+
+
+def _keep(state: SchedulerState, request: Request) -> None:
+    """Keeps the blocks of a request that ends until its transfer has ended."""
+    now = state.clock()
+    state.kept[request.request_id] = request
+    state.transfers.kept_since[request.request_id] = now
+    if request.is_loading:
+        state.transfers.loads_since.pop(request, None)
+        return
+    state.transfers.acks_since[request.request_id] = now
+    held = state.kv.num_blocks_held(request)
+    state.journal.connector(EventKind.ack_wait_started, request, num_blocks=held)
 
 
 def release_deferred(state: SchedulerState, step: int) -> None:
@@ -126,12 +160,23 @@ def release_deferred(state: SchedulerState, step: int) -> None:
         state.kv.forget(request)
 
 
-def release_kept(state: SchedulerState, request_id: str) -> None:
+def release_kept(state: SchedulerState, request_id: str, why: EventKind) -> None:
     """Gives back the blocks of a request that has ended."""
     request = state.kept.pop(request_id, None)
     if request is not None:
+        state.transfers.kept_since.pop(request_id, None)
+        state.transfers.acks_since.pop(request_id, None)
+        state.journal.connector(why, request, num_blocks=state.kv.num_blocks_held(request))
         state.kv.release(request)
         state.kv.forget(request)
+
+
+def release_given_up(state: SchedulerState, request_id: str, why: EventKind) -> None:
+    """Gives back the blocks of a load that its request did not wait for."""
+    lost = state.transfers.given_up.pop(request_id)
+    num_blocks = state.kv.num_blocks_set_apart(lost.ticket)
+    state.journal.connector(why, lost.request, num_blocks=num_blocks)
+    state.kv.release_set_apart(lost.ticket)
 
 
 # ------------------------------------------------------------------------------------- failed loads
@@ -151,18 +196,21 @@ def take_failures(
     return set(_cut_running(state, output, invalid))
 
 
-def _fails_requests(state: SchedulerState) -> bool:
+def fails_requests(state: SchedulerState) -> bool:
+    """Whether a load that fails ends its request."""
     connector = state.config.kv_connector
     return connector is not None and connector.load_failure_policy == "fail"
 
 
-def _cut_load(state: SchedulerState, request: Request, invalid: Iterable[int], whole: bool) -> None:
+def _cut_load(
+    state: SchedulerState, request: Request, invalid: Collection[int], whole: bool
+) -> None:
     position = 0 if whole else state.kv.first_invalid_token(request, set(invalid))
     if position is None or position >= request.num_computed_tokens:
         return
     request.num_computed_tokens = position
-    state.journal.connector(EventKind.load_failed, request)
-    if _fails_requests(state):
+    state.journal.load_failed(request, None if whole else state.kv.places_of(request, invalid))
+    if fails_requests(state):
         state.failed[request] = "its KV could not be loaded"
 
 
@@ -186,8 +234,8 @@ def _cut_running(
         own = state.kv.first_invalid_token(request, unclaimed)
         unclaimed -= state.kv.blocks_from(request, position)
         request.num_computed_tokens = before if own is None or own >= before else own
-        state.journal.connector(EventKind.load_failed, request)
+        state.journal.load_failed(request, state.kv.places_of(request, all_invalid))
         state.kv.uncache_from(request, position)
-        if _fails_requests(state):
+        if fails_requests(state):
             state.failed[request] = "its KV could not be loaded"
         yield request

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from engine.scheduler.plan import StepPlan
 from engine.scheduler.rows import is_same_state, step_requests, step_row, with_accepted
 from telemetry.recorder import Recorder
-from telemetry.records import Event, StepRequests, StepRow
-from telemetry.vocabulary import Phase
+from telemetry.records import DraftCounts, Event, StepRequests, StepRow
+from telemetry.vocabulary import EventKind, Phase
 
 if TYPE_CHECKING:
     from engine.scheduler.output import ModelRunnerOutput
@@ -48,21 +48,28 @@ class OpenSteps:
         self._open: dict[int, _OpenStep] = {}
         self._current: _OpenStep | None = None
         self._between: list[Event] = []
-        self._update_ts = 0
+        self.update_ts = 0
         self._held: _OpenStep | None = None
+        self._is_deciding = False
+        """Whether `schedule()` or `update_from_output()` is running."""
 
     def begin_step(self, plan: StepPlan) -> None:
-        """A step begins."""
-        self._current = self._open[plan.step] = _OpenStep(plan.step)
+        """A step begins; what was not handed over before it is its own."""
+        self._current = self._open[plan.step] = _OpenStep(plan.step, events=self._between)
+        self._between = []
+        self._is_deciding = True
         self._next_step = plan.step + 1
         self._recorder.enter_phase(plan.step, Phase.schedule)
 
     def scheduled(self, plan: StepPlan) -> None:
         """The step is decided; nobody's progress has been advanced yet."""
+        self._is_deciding = False
         if self._current is None or not self._recorder.is_recording:
             return
         row = step_row(plan, self._scheduler)
         row.num_steps_in_flight = len(self._open)
+        if plan.is_throttled is not None:
+            row.throttled = int(plan.is_throttled)
         self._current.row = row
         self._current.requests = step_requests(plan, self._scheduler)
         row.schedule_ns = self._clock() - plan.started_ts
@@ -71,7 +78,8 @@ class OpenSteps:
         """A step has been executed; its tokens are about to be taken in."""
         self._recorder.enter_phase(step, Phase.update)
         self._current = self._open[step]
-        self._update_ts = self._clock()
+        self._is_deciding = True
+        self.update_ts = self._clock()
 
     def finish_step(self, step: int, runner_output: ModelRunnerOutput) -> None:
         """The step is over: hands it to the recorder."""
@@ -79,7 +87,8 @@ class OpenSteps:
         done = self._open.pop(step)
         if done.row is not None:
             self._complete(done, done.row, runner_output)
-        self._update_ts = 0
+        self.update_ts = 0
+        self._is_deciding = False
         self._current = next(reversed(self._open.values()), None)
 
     def _complete(self, done: _OpenStep, row: StepRow, runner_output: ModelRunnerOutput) -> None:
@@ -89,12 +98,34 @@ class OpenSteps:
         row.sample_ns = runner_output.sample_ns
         row.num_preemptions_total = self._scheduler.num_preemptions
         row.updated_ts = self._clock()
-        row.update_ns = row.updated_ts - self._update_ts
+        row.update_ns = row.updated_ts - self.update_ts
         if done.accepted and done.requests is not None:
             row.num_accepted = sum(done.accepted.values())
             done.requests = with_accepted(done.requests, done.accepted)
+            done.events.append(self._verified_drafts(done))
         if not self._repeats_held(done, row):
             self._record(done, row)
+
+    def _verified_drafts(self, done: _OpenStep) -> DraftCounts:
+        return DraftCounts(
+            kind=EventKind.drafts_verified,
+            step=done.step,
+            ts=self.update_ts,
+            draft_requests=list(done.accepted),
+            draft_counts=list(done.accepted.values()),
+        )
+
+    def flush(self) -> None:
+        """Hands over all that is held back: the engine ends, or somebody looks at the record.
+
+        Steps that have not been taken in are told without what their update would have added.
+        """
+        self.publish_between_steps()
+        self._publish_held()
+        for step in self._open.values():
+            if step.row is not None:
+                self._recorder.record_step(step.row, step.events, step.requests)
+                step.row, step.events = None, []
 
     def publish_between_steps(self) -> None:
         """Hands over events that belong to no step in flight; the next step is theirs."""
@@ -120,6 +151,8 @@ class OpenSteps:
             return False
         if row.ts - held.ts > REPEAT_NS or not is_same_state(row, held):
             return False
+        if (row.num_steps_in_flight, row.throttled) != (held.num_steps_in_flight, held.throttled):
+            return False
         held.num_repeats += 1
         held.updated_ts = row.updated_ts
         return True
@@ -133,6 +166,11 @@ class OpenSteps:
     def _step(self) -> int:
         """The step that an event belongs to now."""
         return self._next_step if self._current is None else self._current.step
+
+    @property
+    def _num_in_flight(self) -> int | None:
+        """Steps decided and not taken in; None while the scheduler itself is at work."""
+        return None if self._is_deciding else len(self._open)
 
     @property
     def _events(self) -> list[Event]:

@@ -7,11 +7,18 @@ when it comes back, all its tokens and its whole block table are sent again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import overload
 
+import numpy as np
+
+from engine.connectors.metadata import ECConnectorMetadata, KVConnectorMetadata
 from engine.kv_cache import BlockIds
 from engine.sampling import SamplingParams
+from engine.scheduler.decode_order import DecodeOrder, Int32s, Int64s
 from telemetry.vocabulary import FinishReason
 
 
@@ -20,7 +27,9 @@ class NewRequestData:
     """A request that the runner has never seen.
 
     `block_ids` is its whole block table, `num_computed_tokens` the position of its first token in
-    this step (a prefix hit starts above 0).
+    this step (a prefix hit starts above 0). `output_token_ids` are outputs that are known before
+    any is sampled. A session comes as new again with each turn: its prompt is then all that was
+    said before and the new piece, and what the runner knew of it is replaced.
     """
 
     request_id: str
@@ -28,6 +37,7 @@ class NewRequestData:
     sampling: SamplingParams
     block_ids: BlockIds
     num_computed_tokens: int
+    output_token_ids: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +46,7 @@ class CachedRequestData:
 
     For a running request `new_block_ids` are appended to its block table and `all_token_ids` is
     None. For a resumed one (`resumed`) they replace it, and `all_token_ids` is prompt and outputs.
+    `new_token_ids` are outputs that became known without being sampled, to be appended first.
     """
 
     request_id: str
@@ -44,21 +55,78 @@ class CachedRequestData:
     num_output_tokens: int
     resumed: bool = False
     all_token_ids: Sequence[int] | None = None
+    new_token_ids: Sequence[int] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
+class DecodeBatch:
+    """The decoding requests of a step that are told as columns: one token each, in this order.
+
+    They come first in the step, as they do in the running list. `new_blocks` has the block that was
+    added to a row's table, for the rows that got one.
+    """
+
+    order: DecodeOrder
+    num_scheduled: int
+    num_taken: int
+    """Both count steps, up to this one: see `decode_rows`."""
+    new_blocks: dict[int, int]
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @property
+    def request_ids(self) -> list[str]:
+        """The requests, by row."""
+        return self.order.request_ids
+
+    @property
+    def slots(self) -> Int64s:
+        """A number of each request that stays the same while it is told as a column, `[len]`."""
+        return self.order.slot
+
+    @property
+    def num_computed_tokens(self) -> Int64s:
+        """Positions of the requests' tokens in this step, `[len]`."""
+        return self.order.offset + self.num_scheduled
+
+    @property
+    def num_tokens(self) -> Int64s:
+        """The requests' known tokens, `[len]`."""
+        return self.order.offset + (self.num_taken + 1)
+
+    def blocks_of(self, row: int) -> BlockIds:
+        """Returns what was added to a row's block table."""
+        block = self.new_blocks.get(row)
+        return () if block is None else ([block],)
+
+    def as_cached_requests(self) -> Iterator[CachedRequestData]:
+        """Yields the same told one by one."""
+        computed, known = self.num_computed_tokens.tolist(), self.num_tokens.tolist()
+        for row, request in enumerate(self.order.requests):
+            yield CachedRequestData(
+                request_id=request.request_id,
+                new_block_ids=self.blocks_of(row) or None,
+                num_computed_tokens=computed[row],
+                num_output_tokens=known[row] - request.num_prompt_tokens,
+            )
+
+
+@dataclass(kw_only=True, eq=False)
 class SchedulerOutput:
-    """The scheduler's decisions for one step, in scheduling order.
+    """The scheduler's decisions for one step, in scheduling order. Nobody changes it afterwards.
 
-    `num_scheduled_tokens` maps each scheduled request to its tokens: running requests first, in
-    the order of the running list, then admissions. `finished_req_ids` have ended since the last
-    step; `preempted_req_ids` lost their blocks since then. Both leave the runner's batch.
+    `decodes` are the first of the step's requests, as columns, where there are any; the fields
+    that begin with `other_` hold the rest. `num_scheduled_tokens` and `scheduled_cached_reqs` tell
+    of both, and are made when somebody asks. `finished_req_ids` have ended since the last step;
+    `preempted_req_ids` lost their blocks since then. Both leave the runner's batch.
     """
 
     step: int
+    decodes: DecodeBatch | None = None
+    other_scheduled_tokens: dict[str, int] = field(default_factory=dict)
+    other_cached_reqs: tuple[CachedRequestData, ...] = ()
     scheduled_new_reqs: tuple[NewRequestData, ...] = ()
-    scheduled_cached_reqs: tuple[CachedRequestData, ...] = ()
-    num_scheduled_tokens: dict[str, int] = field(default_factory=dict)
     total_num_scheduled_tokens: int = 0
     finished_req_ids: frozenset[str] = frozenset()
     preempted_req_ids: frozenset[str] = frozenset()
@@ -76,6 +144,38 @@ class SchedulerOutput:
     """Asynchronous loads: computed tokens once they are done, local hit, tokens from outside."""
     num_prefix_hit_tokens: dict[str, int | None] = field(default_factory=dict)
     """Local cache hit of each admission; None for one that held blocks already."""
+    has_structured_output_requests: bool = False
+    """Whether a grammar constrains the output of a scheduled request."""
+    pending_structured_output_tokens: bool = False
+    """Whether the last token of one of them is still on its way: the bitmask can be filled only
+    after the update that brings it."""
+    structured_output_rows: dict[str, int] = field(default_factory=dict)
+    """Bitmask rows that each of them needs: one, and one for each of its drafts."""
+    kv_connector_metadata: KVConnectorMetadata | None = None
+    """KV transfers that begin with this step; None without a connector."""
+    ec_connector_metadata: ECConnectorMetadata | None = None
+    """Encoder outputs that are sent for with this step; None without a connector."""
+
+    @cached_property
+    def num_scheduled_tokens(self) -> dict[str, int]:
+        """Tokens of each scheduled request: running ones first, in their order, then admissions."""
+        decodes = {} if self.decodes is None else dict.fromkeys(self.decodes.request_ids, 1)
+        return decodes | self.other_scheduled_tokens
+
+    @cached_property
+    def scheduled_cached_reqs(self) -> tuple[CachedRequestData, ...]:
+        """Changes of the requests that the runner knows, in scheduling order."""
+        decodes = () if self.decodes is None else tuple(self.decodes.as_cached_requests())
+        return decodes + self.other_cached_reqs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVSaves:
+    """Requests whose KV is being stored elsewhere: since this step, up to it, or not after all."""
+
+    started: frozenset[str] = frozenset()
+    finished: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,19 +183,41 @@ class ModelRunnerOutput:
     """What a step's execution gave back.
 
     `sampled_token_ids` has an entry for each scheduled request that reached its newest token;
-    requests in mid-prefill have none. `finished_recving` and `finished_sending` are requests whose
-    KV has been loaded or sent, `failed_recving` and `invalid_block_ids` what failed to load. Times
-    are of this step; None where the runner has no such phase.
+    requests in mid-prefill have none. For the step's `decodes` the tokens may be given as a column
+    instead, `decode_token_ids` `[len(decodes)]`. `finished_recving` and `finished_sending` are
+    requests whose KV has been loaded or sent, `failed_recving` and `invalid_block_ids` what failed
+    to load. `finished_ec_recving` and `failed_ec_recving` are keys of encoder outputs that have
+    come from elsewhere, or are not going to. `kv_saves` is only written down. Times are of this
+    step; None where the runner has no such phase.
     """
 
     sampled_token_ids: dict[str, list[int]] = field(default_factory=dict)
+    decode_token_ids: Int32s | None = None
     finished_recving: frozenset[str] = frozenset()
     finished_sending: frozenset[str] = frozenset()
     failed_recving: frozenset[str] = frozenset()
     invalid_block_ids: frozenset[int] = frozenset()
+    finished_ec_recving: frozenset[str] = frozenset()
+    failed_ec_recving: frozenset[str] = frozenset()
+    kv_saves: KVSaves | None = None
     inputs_ns: int | None = None
     forward_ns: int | None = None
     sample_ns: int | None = None
+
+    def all_sampled(self, decodes: DecodeBatch) -> dict[str, list[int]]:
+        """Returns the tokens of all requests one by one, those given as a column included."""
+        if self.decode_token_ids is None:
+            return self.sampled_token_ids
+        pairs = zip(decodes.request_ids, self.decode_token_ids.tolist(), strict=True)
+        return {name: [token_id] for name, token_id in pairs} | self.sampled_token_ids
+
+    def decode_column(self, decodes: DecodeBatch) -> Int32s:
+        """Returns the tokens of a step's `decodes` as a column; 0 where a request has none."""
+        if self.decode_token_ids is not None:
+            return self.decode_token_ids
+        sampled = self.sampled_token_ids
+        token_ids = (sampled.get(name) or [0] for name in decodes.request_ids)
+        return np.fromiter((ids[0] for ids in token_ids), np.int32, len(decodes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,3 +234,54 @@ class RequestOutput:
     finish_reason: FinishReason | None = None
     error: str | None = None
     is_turn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeOutputs:
+    """New tokens of a step's `decodes`, as a column.
+
+    `told` has the results, by row, of those about whom there is more to say: who has ended, who
+    has changed since the step was decided; None for who has no result.
+    """
+
+    batch: DecodeBatch
+    token_ids: Int32s
+    told: dict[int, RequestOutput | None]
+
+    def __len__(self) -> int:
+        return len(self.token_ids) - sum(result is None for result in self.told.values())
+
+    def __iter__(self) -> Iterator[RequestOutput]:
+        pairs = zip(self.batch.request_ids, self.token_ids.tolist(), strict=True)
+        for row, (request_id, token_id) in enumerate(pairs):
+            if row not in self.told:
+                yield RequestOutput(request_id=request_id, new_token_ids=(token_id,))
+            elif (result := self.told[row]) is not None:
+                yield result
+
+
+class StepOutputs(Sequence[RequestOutput]):
+    """What an update brings: new tokens and ends, in scheduling order, errors last.
+
+    `decodes` are columns, `others` are told one by one. Whoever goes through the sequence gets a
+    `RequestOutput` of each.
+    """
+
+    __slots__ = ("decodes", "others")
+
+    def __init__(self, others: list[RequestOutput], decodes: DecodeOutputs | None = None) -> None:
+        self.others = others
+        self.decodes = decodes
+
+    def __len__(self) -> int:
+        return len(self.others) + (0 if self.decodes is None else len(self.decodes))
+
+    def __iter__(self) -> Iterator[RequestOutput]:
+        return iter(self.others) if self.decodes is None else chain(self.decodes, self.others)
+
+    @overload
+    def __getitem__(self, index: int) -> RequestOutput: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[RequestOutput]: ...
+    def __getitem__(self, index: int | slice) -> RequestOutput | list[RequestOutput]:
+        return list(self)[index]

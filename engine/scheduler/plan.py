@@ -1,7 +1,7 @@
 """One step while it is being decided: what is left of the budget, who got what, who was thrown out.
 
-A plan lives from the start of `schedule()` to its end. It does arithmetic on itself and says in the
-end what the runner has to be told; the scheduler decides.
+A plan lives from the start of `schedule()` to its end. It does arithmetic on itself; the scheduler
+decides.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from engine.kv_cache import BlockIds
 from engine.request import Request
-from engine.scheduler.output import CachedRequestData, NewRequestData
+from engine.scheduler.output import DecodeBatch
 from telemetry.vocabulary import StopReason, ZeroReason
 
 
@@ -52,7 +52,7 @@ class StepPlan:
     """The working state of one step.
 
     Invariants:
-        `token_budget` is the step's budget less the tokens of all grants.
+        `token_budget` is the step's budget less the tokens of all grants and decodes.
     """
 
     step: int
@@ -66,8 +66,12 @@ class StepPlan:
     encoder_budget: int = 0
     defers_prefills: bool = False
     """Whether prefills are throttled in this step."""
+    is_throttled: bool | None = None
+    """The same; None where nobody asked for it."""
+    decodes: DecodeBatch | None = None
+    """The first of the running requests, with one token each, where the array path served them."""
     grants: dict[str, Grant] = field(default_factory=dict)
-    """In scheduling order: running requests first, then admissions."""
+    """Behind them, in scheduling order: running requests first, then admissions."""
     admitted: list[Request] = field(default_factory=list)
     resumed: list[Request] = field(default_factory=list)
     num_hit_tokens: dict[str, int | None] = field(default_factory=dict)
@@ -89,45 +93,28 @@ class StepPlan:
 
     def withdraw(self, request: Request) -> Grant | None:
         """Takes back what a victim had been given in this step; None where it had nothing."""
+        self.zeros = [zero for zero in self.zeros if zero[0] is not request]
         grant = self.grants.pop(request.request_id, None)
         if grant is not None:
             self.token_budget += grant.num_tokens
             self.encoder_budget += grant.num_embeds
         return grant
 
+    def unfold_decodes(self) -> None:
+        """Makes an ordinary grant of each decode: one of them may have to be withdrawn."""
+        batch, self.decodes = self.decodes, None
+        if batch is not None:
+            grants = {
+                request.request_id: Grant(request, 1, 1, batch.blocks_of(row))
+                for row, request in enumerate(batch.order.requests)
+            }
+            self.grants = grants | self.grants
+
     def adapters(self) -> set[str]:
         """Returns the adapters of the requests that were given tokens."""
-        return {a for grant in self.grants.values() if (a := grant.request.adapter) is not None}
+        named = {a for grant in self.grants.values() if (a := grant.request.adapter) is not None}
+        return named if self.decodes is None else named | self.decodes.order.adapters
 
     def gave_nothing(self, request: Request, num_wanted: int, reason: ZeroReason) -> None:
-        """Notes that a running request was given no token."""
-        self.zeros.append((request, num_wanted, reason))
-
-    def new_requests(self) -> tuple[NewRequestData, ...]:
-        """Returns all data of the requests that the runner has never seen."""
-        return tuple(
-            NewRequestData(
-                request_id=request.request_id,
-                prompt_token_ids=request.token_ids[: request.num_prompt_tokens],
-                sampling=request.sampling,
-                block_ids=self.grants[request.request_id].new_blocks,
-                num_computed_tokens=request.num_computed_tokens,
-            )
-            for request in self.admitted
-        )
-
-    def known_requests(self) -> tuple[CachedRequestData, ...]:
-        """Returns what has changed for the others; all of it for those that were preempted."""
-        admitted, resumed = set(self.admitted), set(self.resumed)
-        return tuple(
-            CachedRequestData(
-                request_id=grant.request.request_id,
-                new_block_ids=grant.new_blocks if any(grant.new_blocks) else None,
-                num_computed_tokens=grant.request.num_computed_tokens,
-                num_output_tokens=grant.request.num_output_tokens,
-                resumed=grant.request in resumed,
-                all_token_ids=grant.request.token_ids[:] if grant.request in resumed else None,
-            )
-            for grant in self.grants.values()
-            if grant.request not in admitted
-        )
+        """Notes that a running request was given none; with drafts in a pipeline it wants none."""
+        self.zeros.append((request, max(num_wanted, 0), reason))

@@ -22,8 +22,11 @@ def preempt(
     What it was given in this step goes back to the budget. `beneficiary` and `plan` are None for a
     reset of the prefix cache.
     """
+    if victim.slot is not None:
+        _leave_rows(state, victim, plan)
     withdrawn = plan.withdraw(victim) if plan is not None else None
     state.running.remove(victim)
+    state.decodes.resting.pop(victim, None)
     free_before = state.kv.pool.num_free
     num_freed = state.kv.release(victim, uncache_from=victim.num_computed_tokens)
     _forget_encoder_items(state, victim, withdrawn)
@@ -47,6 +50,16 @@ def preempt(
     state.waiting.put_back(victim)
     if plan is not None:
         plan.preempted.append(victim)
+
+
+def _leave_rows(state: SchedulerState, victim: Request, plan: StepPlan | None) -> None:
+    """Takes the victim off the array path; all of it is left where it has been served already."""
+    row = state.decodes.row_of(victim)
+    if plan is not None and plan.decodes is not None:
+        plan.unfold_decodes()
+        state.decodes.dissolve()
+    elif row is not None:
+        state.decodes.remove([row])
 
 
 def _fate_of_output(state: SchedulerState, beneficiary: Request | None) -> StaleOutput:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Protocol
@@ -43,23 +43,24 @@ class FcfsQueue:
     """First come, first served; whoever is put back goes to the front."""
 
     def __init__(self) -> None:
-        self._requests: deque[Request] = deque()
+        self._requests: OrderedDict[Request, None] = OrderedDict()
 
     def add(self, request: Request) -> None:
-        self._requests.append(request)
+        self._requests[request] = None
 
     def put_back(self, request: Request) -> None:
-        self._requests.appendleft(request)
+        self._requests[request] = None
+        self._requests.move_to_end(request, last=False)
 
     def peek(self) -> Request | None:
-        return self._requests[0] if self._requests else None
+        return next(iter(self._requests), None)
 
     def pop(self) -> Request:
-        return self._requests.popleft()
+        return self._requests.popitem(last=False)[0]
 
     def remove(self, requests: Iterable[Request]) -> None:
-        gone = set(requests)
-        self._requests = deque(r for r in self._requests if r not in gone)
+        for request in requests:
+            self._requests.pop(request, None)
 
     def near_head(self, count: int) -> list[Request]:
         return list(islice(self._requests, count))
@@ -71,36 +72,64 @@ class FcfsQueue:
         return len(self._requests)
 
 
+_Entry = tuple[tuple[int, float, str], int, Request]
+"""Where a request stands by the priority policy, a number that no other has, and the request."""
+
+
 class PriorityQueue:
-    """Most urgent first: by priority, then arrival, then id. A victim gets no better place."""
+    """Most urgent first: by priority, then arrival, then id. A victim gets no better place.
+
+    Who is removed stays in the heap until it comes to the top, or until half of the heap is such.
+
+    Invariants:
+        The first of the heap is not one that was removed.
+    """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[tuple[int, float, str], Request]] = []
+        self._heap: list[_Entry] = []
+        self._entries: dict[Request, _Entry] = {}
+        self._num_added = 0
 
     def add(self, request: Request) -> None:
-        heapq.heappush(self._heap, ((*request.urgency, request.request_id), request))
+        self._num_added += 1
+        entry = ((*request.urgency, request.request_id), self._num_added, request)
+        self._entries[request] = entry
+        heapq.heappush(self._heap, entry)
 
     put_back = add
 
     def peek(self) -> Request | None:
-        return self._heap[0][1] if self._heap else None
+        return self._heap[0][2] if self._heap else None
 
     def pop(self) -> Request:
-        return heapq.heappop(self._heap)[1]
+        request = heapq.heappop(self._heap)[2]
+        del self._entries[request]
+        self._drop_removed()
+        return request
 
     def remove(self, requests: Iterable[Request]) -> None:
-        gone = set(requests)
-        self._heap = [entry for entry in self._heap if entry[1] not in gone]
-        heapq.heapify(self._heap)
+        for request in requests:
+            self._entries.pop(request, None)
+        if len(self._heap) > 2 * len(self._entries):
+            self._heap = list(self._entries.values())
+            heapq.heapify(self._heap)
+        self._drop_removed()
+
+    def _drop_removed(self) -> None:
+        while self._heap and not self._is_in(self._heap[0]):
+            heapq.heappop(self._heap)
+
+    def _is_in(self, entry: _Entry) -> bool:
+        return self._entries.get(entry[2]) is entry
 
     def near_head(self, count: int) -> list[Request]:
-        return [request for _, request in self._heap[:count]]
+        return [request for *_, request in islice(filter(self._is_in, self._heap), count)]
 
     def __iter__(self) -> Iterator[Request]:
-        return (request for _, request in sorted(self._heap, key=lambda entry: entry[0]))
+        return (request for *_, request in sorted(self._entries.values()))
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._entries)
 
 
 def make_queue(policy: Policy) -> RequestQueue:

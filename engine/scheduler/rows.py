@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.scheduler.output import DecodeBatch
 from engine.scheduler.plan import StepPlan
 from engine.scheduler.speculation import PLACEHOLDER
 from telemetry.records import StepRequests, StepRow
@@ -58,6 +59,9 @@ def step_row(plan: StepPlan, scheduler: SchedulerState) -> StepRow:
     waiting = sum(map(scheduler.kv.num_blocks_held, scheduler.kv_holding_waiting))
     finished = sum(scheduler.kv.num_blocks_held(request) for request in scheduler.kept.values())
     deferred = sum(scheduler.kv.num_blocks_held(r) for _, r in scheduler.deferred_frees)
+    lost = scheduler.transfers.given_up.values()
+    given_up = sum(scheduler.kv.num_blocks_set_apart(load.ticket) for load in lost)
+    busy = waiting + finished + deferred + given_up
     row = StepRow(
         step=plan.step,
         ts=plan.started_ts,
@@ -73,10 +77,12 @@ def step_row(plan: StepPlan, scheduler: SchedulerState) -> StepRow:
         num_loaded_not_promoted=sum(r.has_loaded for r in scheduler.kv_holding_waiting),
         num_blocks_free_unhashed=pool.num_free - pool.num_free_cached,
         num_blocks_free_cached=pool.num_free_cached,
-        num_blocks_running=max(0, pool.num_usable - pool.num_free - waiting - finished - deferred),
+        num_blocks_running=max(0, pool.num_usable - pool.num_free - busy),
         num_blocks_waiting=waiting,
         num_blocks_finished=finished,
         num_blocks_deferred_free=deferred,
+        num_blocks_given_up=given_up,
+        oldest_load_ns=scheduler.transfers.oldest_load_ns(plan.started_ts),
         num_admitted=len(plan.admitted),
         num_resumed=len(plan.resumed),
         num_preempted=len(plan.preempted),
@@ -107,7 +113,10 @@ def _min_follower_blocks(scheduler: SchedulerState) -> int | None:
 
 def _split_tokens(row: StepRow, plan: StepPlan) -> None:
     """Splits the scheduled tokens: computed before, prompt, output, drafts, padding."""
-    prefill = recomputed = drafts = padding = num_prefills = top_tokens = 0
+    prefill = recomputed = drafts = padding = num_prefills = top_tokens = num_decodes = 0
+    if plan.decodes is not None:
+        num_decodes = len(plan.decodes)
+        row.top_request, top_tokens = int(plan.decodes.order.number[0]), 1
     for grant in plan.grants.values():
         request, num_tokens = grant.request, grant.num_tokens
         start = request.num_computed_tokens
@@ -135,8 +144,8 @@ def _split_tokens(row: StepRow, plan: StepPlan) -> None:
     row.num_decode_tokens = total - recomputed - prefill - drafts - padding
     row.num_placed = drafts + padding or None
     row.num_prefill_requests = num_prefills
-    row.num_decode_requests = len(plan.grants) - num_prefills
-    row.top_request_tokens = top_tokens if plan.grants else None
+    row.num_decode_requests = num_decodes + len(plan.grants) - num_prefills
+    row.top_request_tokens = top_tokens or None
 
 
 def with_accepted(rows: StepRequests, accepted: dict[int, int]) -> StepRequests:
@@ -147,6 +156,38 @@ def with_accepted(rows: StepRequests, accepted: dict[int, int]) -> StepRequests:
 
 def step_requests(plan: StepPlan, scheduler: SchedulerState) -> StepRequests:
     """Returns the dense rows: who was given tokens, then who ran and was given none."""
+    if plan.decodes is None:
+        return _others(plan, scheduler)
+    decodes = _decodes(plan.decodes, scheduler.kv.block_size)
+    return _joined(decodes, _others(plan, scheduler)) if plan.grants or plan.zeros else decodes
+
+
+def _decodes(batch: DecodeBatch, block_size: int) -> StepRequests:
+    """Returns the dense rows of the requests that are columns already."""
+    computed = batch.num_computed_tokens.astype(np.uint32)
+    one = np.ones(len(batch), dtype=np.uint32)
+    return StepRequests(
+        request=batch.order.number.astype(np.uint32),
+        num_wanted_tokens=one,
+        num_scheduled_tokens=one,
+        num_computed_tokens=computed,
+        num_known_tokens=batch.num_tokens.astype(np.uint32),
+        num_drafts=np.zeros(len(batch), dtype=np.uint16),
+        num_blocks=computed // np.uint32(block_size) + one,
+        zero_reason=np.full(len(batch), NO_REASON, dtype=np.uint8),
+    )
+
+
+def _joined(first: StepRequests, second: StepRequests) -> StepRequests:
+    """Returns the rows of both, one behind the other."""
+    names = [each.name for each in fields(StepRequests) if getattr(first, each.name) is not None]
+    return StepRequests(
+        **{name: np.concatenate((getattr(first, name), getattr(second, name))) for name in names}
+    )
+
+
+def _others(plan: StepPlan, scheduler: SchedulerState) -> StepRequests:
+    """Returns the dense rows of the requests that are told one by one."""
     grants, zeros = plan.grants.values(), plan.zeros
     requests = [grant.request for grant in grants] + [request for request, _, _ in zeros]
     return StepRequests(

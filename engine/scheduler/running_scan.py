@@ -5,12 +5,16 @@ from __future__ import annotations
 from engine.kv_cache import BlockIds
 from engine.request import Request
 from engine.scheduler.async_output import reaches_its_end
+from engine.scheduler.chunk_alignment import aligned
+from engine.scheduler.decode_scan import serve_decodes
 from engine.scheduler.encoder_inputs import (
     EncoderFit,
     MismatchedItemError,
     enter_items,
     fit_encoder_inputs,
 )
+from engine.scheduler.input_budget import room_for_another
+from engine.scheduler.pipeline_cadence import is_in_pipeline
 from engine.scheduler.plan import Grant, StepPlan
 from engine.scheduler.preemption import preempt
 from engine.scheduler.queues import choose_victim
@@ -21,8 +25,9 @@ from telemetry.vocabulary import ZeroReason
 
 def serve_running(state: SchedulerState, plan: StepPlan) -> None:
     """Serves the running list in its order, until the budget or the blocks run out."""
-    index = 0
-    while index < len(state.running) and plan.token_budget > 0:
+    serve_decodes(state, plan)
+    index = state.decodes.num_in_front
+    while index < len(state.running) and room_for_another(state, plan) > 0:
         request = state.running[index]
         num_wanted = request.num_tokens_with_drafts - request.num_computed_tokens
         fit = _tokens_for(state, plan, request, num_wanted)
@@ -46,10 +51,14 @@ def _tokens_for(
         return EncoderFit(0, cut_by=ZeroReason.prefill_throttled)
     if reaches_its_end(request):
         return EncoderFit(0, cut_by=ZeroReason.max_tokens_in_flight)
-    room = state.limits.max_model_len - 1 - request.num_computed_tokens
-    num_tokens = min(plan.capped(num_wanted), plan.token_budget, room)
+    if is_in_pipeline(request, plan.step):
+        return EncoderFit(0, cut_by=ZeroReason.pipeline_cadence)
+    start = request.num_computed_tokens
+    room = min(state.limits.max_model_len - 1 - start, room_for_another(state, plan))
+    num_tokens = min(plan.capped(num_wanted), room)
     try:
-        return fit_encoder_inputs(state, plan, request, request.num_computed_tokens, num_tokens)
+        fit = fit_encoder_inputs(state, plan, request, start, num_tokens)
+        return aligned(state, request, start, fit)
     except MismatchedItemError as error:
         state.failed[request] = str(error)
         return EncoderFit(0, cut_by=ZeroReason.encoder_cache)
@@ -98,7 +107,7 @@ def _note_unserved(state: SchedulerState, plan: StepPlan, index: int) -> None:
         reason = ZeroReason.victim_not_releasable
     elif state.pause is PauseState.PAUSED_ALL:
         reason = ZeroReason.paused_all
-    elif plan.token_budget <= 0:
+    elif room_for_another(state, plan) <= 0:
         reason = ZeroReason.token_budget
     for request in state.running[index:]:
         num_wanted = request.num_tokens_with_drafts - request.num_computed_tokens

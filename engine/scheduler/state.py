@@ -7,13 +7,17 @@ from dataclasses import astuple
 from enum import Enum, auto
 
 from engine.config import EngineConfig
-from engine.connectors import KVConnector
-from engine.encoder_cache import EncoderCache
+from engine.connectors import ECConnector, KVConnector
+from engine.encoder_cache import EncoderCache, EncoderItem
 from engine.kv_cache import KVCacheManager, PrefixCacheStats
 from engine.request import Request
+from engine.scheduler.decode_rows import DecodeRows, may_use_rows
+from engine.scheduler.integrity import IntegrityReport, examine
 from engine.scheduler.journal import StepJournal
 from engine.scheduler.queues import RequestQueue, make_queue
+from engine.scheduler.skipped import SkippedRequests
 from engine.scheduler.speculation import SpeculationStats
+from engine.scheduler.transfers import Transfers
 from telemetry.recorder import NullRecorder, Recorder
 from telemetry.records import RunClock
 from telemetry.vocabulary import SkipReason
@@ -37,6 +41,10 @@ class SchedulerState:
     Invariants:
         A request is in exactly one of `running`, `waiting`, `kv_holding_waiting`.
         `num_preemptions` counts every loss of blocks, whether or not it could be recorded.
+        The first of `running` are the rows of `decodes`, in the same order.
+
+    Args:
+        array_path: whether requests that just decode are kept as columns. Decisions are the same.
     """
 
     def __init__(
@@ -46,8 +54,16 @@ class SchedulerState:
         recorder: Recorder | None = None,
         clock: Callable[[], int] | None = None,
         connector: KVConnector | None = None,
+        ec_connector: ECConnector | None = None,
+        array_path: bool = True,
     ) -> None:
         self.connector = connector
+        self.ec_connector = ec_connector
+        self.transfers = Transfers()
+        self.encoder_loads: dict[str, tuple[Request, EncoderItem]] = {}
+        """Encoder outputs on their way from elsewhere, by key: who asked first, and for what."""
+        self.encoder_loads_started: list[EncoderItem] = []
+        """Those of them that the workers have not been told of."""
         self.reserving: set[Request] = set()
         """Prefills and loads under way: other loads leave them the blocks they still need."""
         self.kept: dict[str, Request] = {}
@@ -61,9 +77,16 @@ class SchedulerState:
         )
         self.requests: dict[str, Request] = {}
         self.running: list[Request] = []
+        self.decodes = DecodeRows(
+            is_off=not (array_path and may_use_rows(config)),
+            is_async=config.scheduler.async_scheduling,
+            block_size=config.cache.block_size,
+            max_num_seqs=config.scheduler.max_num_seqs,
+            max_model_len=config.scheduler.max_model_len,
+        )
         self.waiting: RequestQueue = make_queue(config.scheduler.policy)
         self.kv_holding_waiting: RequestQueue = make_queue(config.scheduler.policy)
-        self.skipped: set[Request] = set()
+        self.skipped = SkippedRequests()
         self.failed: dict[Request, str] = {}
         """Requests that were found to have failed, and why; the next update ends them."""
         self.deferred_frees: list[tuple[int, Request]] = []
@@ -85,7 +108,7 @@ class SchedulerState:
         """Whether blocks of a step in flight may not be given away before it is taken in."""
         connector = self.config.kv_connector
         receives = connector is not None and connector.role != "kv_producer"
-        return receives and self.limits.async_scheduling
+        return receives and self.limits.max_concurrent_batches > 1
 
     @property
     def num_running(self) -> int:
@@ -100,14 +123,12 @@ class SchedulerState:
     @property
     def num_waiting_sessions(self) -> int:
         """Sessions between two turns; each keeps its slot."""
-        return sum(
-            request.session is not None and request.blocked_by is not None
-            for request in self.skipped
-        )
+        return self.skipped.num_blocked_sessions
 
     def has_requests(self) -> bool:
         """Whether a step has anything to do, be it to tell the runner who has ended."""
-        return bool(self.requests) or bool(self.finished_ids) or bool(self.kept)
+        ended = bool(self.finished_ids) or bool(self.kept) or bool(self.transfers.given_up)
+        return bool(self.requests) or ended
 
     def head_queue(self) -> RequestQueue:
         """Returns the queue whose head is next: who holds blocks already goes first."""
@@ -130,16 +151,15 @@ class SchedulerState:
         stats, self.speculation_stats = self.speculation_stats, SpeculationStats()
         return astuple(stats)
 
+    def settle(self) -> None:
+        """Brings all requests up to date, for somebody who looks at them between two calls."""
+        self.decodes.settle()
+
+    def examine(self, *, deep: bool = False) -> IntegrityReport:
+        """Returns what queues, requests, blocks and cache say of themselves; see `integrity`."""
+        self.settle()
+        return examine(self, deep=deep)
+
     def check_integrity(self) -> None:
         """Raises AssertionError unless queues, requests, blocks and cache agree."""
-        self.kv.check_integrity(self.requests.values())
-        places = [*self.running, *self.waiting, *self.kv_holding_waiting]
-        assert len(places) == len(set(places)) == len(self.requests), "a request is lost or twice"
-        if self.encoder_cache is not None:
-            self.encoder_cache.check_integrity()
-        for request in self.requests.values():
-            between_turns = request.session is not None and request.blocked_by is not None
-            # A turn that was cut inside its drafts keeps their count, as the original does.
-            known = request.num_tokens + request.num_output_placeholders
-            known = request.num_computed_tokens if between_turns else known
-            assert 0 <= request.num_computed_tokens <= known, "computed beyond known"
+        self.examine().raise_if_broken()

@@ -8,7 +8,7 @@ from engine.request import Request, RequestStatus, StaleOutput
 from engine.scheduler.async_output import make_stale
 from engine.scheduler.state import SchedulerState
 from engine.session import Session, SessionInput
-from telemetry.vocabulary import SkipReason
+from telemetry.vocabulary import FinishReason, SkipReason
 
 
 def session_of(state: SchedulerState, request_id: str) -> tuple[Request, Session]:
@@ -28,14 +28,18 @@ def waits_for_input(request: Request) -> bool:
     return request.blocked_by is SkipReason.streaming_input
 
 
-def end_turn(state: SchedulerState, request: Request, session: Session) -> bool:
+def end_turn(
+    state: SchedulerState, request: Request, session: Session, reason: FinishReason
+) -> bool:
     """Ends a session's turn; returns False where that is the end of the session too."""
     if session.is_closed and not session.queued:
         return False
+    if request.status is RequestStatus.PREEMPTED:  # its last token came after its eviction
+        state.waiting.remove([request])
     request.status = RequestStatus.WAITING
     request.num_computed_tokens -= request.num_output_placeholders
     make_stale(request, StaleOutput.DROPPED)
-    state.journal.turn_finished(request)
+    state.journal.turn_finished(request, reason)
     state.kv_holding_waiting.add(request)
     if session.queued:
         begin_turn(state, request, session.queued.popleft())
@@ -46,9 +50,14 @@ def end_turn(state: SchedulerState, request: Request, session: Session) -> bool:
 
 
 def begin_turn(state: SchedulerState, request: Request, piece: SessionInput) -> None:
-    """Appends a piece of input to a session whose turn is over."""
-    del request.token_ids[request.num_computed_tokens :]
-    state.kv.forget_keys_from(request, request.num_computed_tokens)
+    """Appends a piece of input to a session whose turn is over.
+
+    The last sampled token, which was never computed, is dropped. A session that has lost its blocks
+    since has nothing computed, and loses no more than that token for it.
+    """
+    end = request.num_computed_tokens or request.num_tokens - 1
+    del request.token_ids[end:]
+    state.kv.forget_keys_from(request, end)
     request.token_ids.extend(piece.token_ids)
     request.num_prompt_tokens = len(request.token_ids)
     request.sampling = replace(
@@ -58,4 +67,4 @@ def begin_turn(state: SchedulerState, request: Request, piece: SessionInput) -> 
     )
     request.arrival_time = piece.arrival_time
     request.blocked_by = None
-    state.journal.input_added(request)
+    state.journal.input_added(request, piece)

@@ -6,12 +6,16 @@ from dataclasses import dataclass
 
 from engine.kv_cache import PrefixHits, Shortage
 from engine.request import Request, RequestStatus
+from engine.scheduler.async_output import awaits_stale_output
+from engine.scheduler.chunk_alignment import aligned
 from engine.scheduler.encoder_inputs import (
     MismatchedItemError,
     enter_items,
     fit_encoder_inputs,
     let_go_of_all,
 )
+from engine.scheduler.encoder_loads import waits_for_items
+from engine.scheduler.input_budget import room_for_another
 from engine.scheduler.kv_loads import promote, start_load
 from engine.scheduler.plan import AdmissionStop, Grant, StepPlan
 from engine.scheduler.queues import RequestQueue
@@ -21,7 +25,17 @@ from telemetry.vocabulary import SkipReason, StopReason
 
 
 def admit_waiting(state: SchedulerState, plan: StepPlan) -> AdmissionStop:
-    """Lets waiting requests in, until one limit ends the scan.
+    """Lets waiting requests in, until one limit ends the scan."""
+    num_sessions = state.num_waiting_sessions
+    stop = _limit(state, plan, num_sessions)
+    if stop is None:
+        stop = _scan(state, plan, num_sessions)
+    _remember_who_was_left(state, plan)
+    return stop
+
+
+def _scan(state: SchedulerState, plan: StepPlan, num_sessions: int) -> AdmissionStop:
+    """Goes through the waiting requests.
 
     Who cannot run for a reason of its own is set aside and the scan goes on; who does not fit
     ends it for all behind.
@@ -29,11 +43,10 @@ def admit_waiting(state: SchedulerState, plan: StepPlan) -> AdmissionStop:
     set_aside: list[tuple[RequestQueue, Request]] = []
     adapters = plan.adapters()
     padding = _Padding.of(state, plan)
-    num_sessions = state.num_waiting_sessions
     while (stop := _limit(state, plan, num_sessions)) is None:
         queue = state.head_queue()
         request = queue.pop()
-        start = _ready(state, request, adapters)
+        start = _ready(state, plan, request, adapters)
         if isinstance(start, SkipReason):
             state.set_aside(request, start)
             set_aside.append((queue, request))
@@ -50,7 +63,6 @@ def admit_waiting(state: SchedulerState, plan: StepPlan) -> AdmissionStop:
             adapters.add(request.adapter)
     for queue, request in reversed(set_aside):
         queue.put_back(request)
-    _remember_who_was_left(state, plan)
     return stop
 
 
@@ -95,6 +107,8 @@ def _limit(state: SchedulerState, plan: StepPlan, num_sessions: int) -> Admissio
         return AdmissionStop(StopReason.preempted_this_step)
     if plan.token_budget <= 0:
         return AdmissionStop(StopReason.token_budget, head)
+    if room_for_another(state, plan) <= 0:
+        return AdmissionStop(StopReason.input_budget, head)
     if state.pause is PauseState.PAUSED_NEW and not len(state.kv_holding_waiting):
         return AdmissionStop(StopReason.paused_new, head)
     if len(state.running) + num_sessions >= limits.active_seqs:
@@ -104,7 +118,9 @@ def _limit(state: SchedulerState, plan: StepPlan, num_sessions: int) -> Admissio
     return None
 
 
-def _ready(state: SchedulerState, request: Request, adapters: set[str]) -> _Start | SkipReason:
+def _ready(
+    state: SchedulerState, plan: StepPlan, request: Request, adapters: set[str]
+) -> _Start | SkipReason:
     """Returns where a request would start, or why it is set aside while others go on."""
     skip = _skip_reason(state, request, adapters)
     if skip is SkipReason.grammar_failed:
@@ -113,13 +129,19 @@ def _ready(state: SchedulerState, request: Request, adapters: set[str]) -> _Star
         return skip
     if request.has_loaded:
         promote(state, request)
-    return _start_of(state, request)
+    start = _start_of(state, request)
+    if isinstance(start, SkipReason) or start.loads_async:
+        return start
+    waits = waits_for_items(state, plan, request, start.num_computed_tokens)
+    return SkipReason.encoder_transfer if waits else start
 
 
 def _skip_reason(state: SchedulerState, request: Request, adapters: set[str]) -> SkipReason | None:
     """Returns why a request is set aside while others go on; None if it may run."""
     if request.blocked_by is not None:
         return request.blocked_by
+    if awaits_stale_output(request):
+        return SkipReason.stale_output
     limit = state.limits.max_loras
     if limit is None or request.adapter is None or request.adapter in adapters:
         return None
@@ -139,15 +161,16 @@ def _admit(
     if plan.defers_prefills and num_wanted > 1:
         return AdmissionStop(StopReason.prefill_throttled, request)
     num_drafts = padding.drafts_for(num_wanted, start.num_computed_tokens)
-    if num_drafts and 1 + num_drafts > plan.token_budget:
+    room = room_for_another(state, plan)
+    if num_drafts and 1 + num_drafts > room:
         return AdmissionStop(StopReason.draft_padding, request)
     num_tokens = plan.capped(num_wanted + num_drafts)
-    if num_tokens > plan.token_budget and not state.limits.enable_chunked_prefill:
+    if num_tokens > room and not state.limits.enable_chunked_prefill:
         return AdmissionStop(StopReason.chunked_prefill_disabled, request)
+    first = start.num_computed_tokens
     try:
-        fit = fit_encoder_inputs(
-            state, plan, request, start.num_computed_tokens, min(num_tokens, plan.token_budget)
-        )
+        fit = fit_encoder_inputs(state, plan, request, first, min(num_tokens, room))
+        fit = aligned(state, request, first, fit)
     except MismatchedItemError as error:
         state.failed[request] = str(error)
         return AdmissionStop(StopReason.encoder_cache, request)
@@ -189,15 +212,18 @@ class _Start:
 
 def _start_of(state: SchedulerState, request: Request) -> _Start | SkipReason:
     """Looks a request up, here and at the connector; the reason to wait if that cannot tell yet."""
-    if request.num_computed_tokens > 0:
+    if state.kv.holds(request):
         return _Start(request.num_computed_tokens, None)
     hits = state.kv.find_hits(request)
     if state.connector is None:
         return _Start(hits.num_tokens, hits)
+    if request.request_id in state.transfers.given_up:
+        return _Start(hits.num_tokens, hits)
     external = state.connector.num_external_tokens(request, hits.num_tokens)
+    loads_async = bool(external) and state.connector.loads_async(request)
+    state.journal.looked_up(request, hits.num_tokens, external, is_async=loads_async)
     if external is None:
         return SkipReason.remote_kv_lookup_pending
-    loads_async = external > 0 and state.connector.loads_async(request)
     return _Start(hits.num_tokens + external, hits, external, loads_async)
 
 

@@ -18,6 +18,7 @@ from engine.server.completion_request import CompletionRequest, parse_completion
 from engine.server.completions import Caller, Completion
 from engine.server.disconnect import ClientGoneError, EventStream, unless_gone
 from engine.server.engine_client import EngineClient, EngineState, EngineUnavailableError
+from engine.server.integrity import checked_books, is_from_this_machine
 from engine.server.settings import ServerSettings
 from engine.server.trace_context import read_traceparent
 
@@ -69,6 +70,13 @@ def build_app(client: EngineClient, settings: ServerSettings) -> FastAPI:
             "last_step": client.last_step,
         }
         return JSONResponse(body, status_code=200 if is_live else 503)
+
+    @app.post("/stepscope/integrity")
+    async def integrity(request: Request) -> JSONResponse:
+        """Checks the engine's books; for callers on its own machine, and not there for others."""
+        if not is_from_this_machine(request):
+            raise HTTPException(404)
+        return JSONResponse(await checked_books(client))
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:

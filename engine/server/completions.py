@@ -17,8 +17,9 @@ from engine.server.api_error import ApiError, bad_request
 from engine.server.completion_request import CompletionRequest
 from engine.server.completion_text import CompletionText
 from engine.server.detokenizer import Tokenizer
-from engine.server.engine_client import EngineClient, ResultBox
+from engine.server.engine_client import EngineClient
 from engine.server.messages import AddRequest, EngineReady
+from engine.server.result_box import ResultBox
 from engine.server.trace_context import TraceContext
 from telemetry.vocabulary import FinishReason
 
@@ -148,6 +149,7 @@ class Completion:
             tokenized_ns=tokenized_ns if isinstance(request.prompts[index], str) else None,
             trace_id=None if caller.trace is None else caller.trace.trace_id,
             parent_span_id=None if caller.trace is None else caller.trace.parent_span_id,
+            trace_sampled=None if caller.trace is None else caller.trace.is_sampled,
         )
 
     # ---------------------------------------------------------------------------------- coming out

@@ -11,10 +11,10 @@ import multiprocessing
 import queue
 import threading
 import time
-from dataclasses import replace
 from enum import Enum, auto
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from engine.scheduler.output import RequestOutput
 from engine.server.detokenizer import Tokenizer
@@ -22,16 +22,19 @@ from engine.server.engine_process import RecorderFactory, run_engine
 from engine.server.messages import (
     AbortRequests,
     AddRequest,
+    AskIntegrity,
     AskStats,
     EngineFailed,
     EngineReady,
     FromEngine,
+    IntegrityReply,
     Refused,
     Shutdown,
     StatsReply,
     StepDone,
     ToEngine,
 )
+from engine.server.result_box import ResultBox
 from engine.settings import EngineSettings
 from engine.stats import StatsSnapshot
 from telemetry.vocabulary import FinishReason
@@ -40,6 +43,9 @@ STOP_SECONDS = 3.0
 """How long the engine may take to end by itself; then it is killed."""
 
 STATS_TIMEOUT_SECONDS = 5.0
+
+INTEGRITY_TIMEOUT_SECONDS = 30.0
+"""To check a large pool takes longer than to send numbers."""
 
 
 class EngineState(Enum):
@@ -52,35 +58,6 @@ class EngineState(Enum):
 
 class EngineUnavailableError(Exception):
     """The engine cannot be asked now; the message says why."""
-
-
-class ResultBox:
-    """Results of the requests of one API call; what comes while nobody looks is kept together."""
-
-    def __init__(self) -> None:
-        self._pending: list[RequestOutput] = []
-        self._has_pending = asyncio.Event()
-
-    def put(self, result: RequestOutput) -> None:
-        """Appends a result."""
-        self._pending.append(result)
-        self._has_pending.set()
-
-    async def take(self) -> list[RequestOutput]:
-        """Returns what has come since the last call, one result a request, waiting for some."""
-        await self._has_pending.wait()
-        results, self._pending = self._pending, []
-        self._has_pending.clear()
-        if len(results) == 1:
-            return results
-        merged: dict[str, RequestOutput] = {}
-        for result in results:
-            before = merged.get(result.request_id)
-            if before is not None:
-                tokens = before.new_token_ids + result.new_token_ids
-                result = replace(result, new_token_ids=tokens)
-            merged[result.request_id] = result
-        return list(merged.values())
 
 
 class EngineClient:
@@ -99,29 +76,37 @@ class EngineClient:
         self.last_step: int | None = None
         self._recorder_factory = recorder_factory
         self._open: dict[str, ResultBox] = {}
-        self._stats_waiters: dict[int, asyncio.Future[StatsSnapshot]] = {}
-        self._num_stats_asked = 0
+        self._waiters: dict[int, asyncio.Future[StatsReply | IntegrityReply]] = {}
+        self._num_asked = 0
         self._progress_at = time.monotonic()
         self._outbox: queue.SimpleQueue[ToEngine | None] = queue.SimpleQueue()
         self._is_stopping = False
 
     # ------------------------------------------------------------------------------ life and death
 
-    def start(self) -> None:
-        """Starts the engine process. It reports on the running event loop."""
-        self._loop = asyncio.get_running_loop()
+    def start(self, api_url: str | None = None) -> None:
+        """Starts the engine process. It reports on the running event loop.
+
+        Args:
+            api_url: where the API listens, for the engine's record.
+        """
         spawn = multiprocessing.get_context("spawn")
         ours, theirs = spawn.Pipe()
         self.process = spawn.Process(
             target=run_engine,
-            args=(theirs, self.settings, self._recorder_factory),
+            args=(theirs, self.settings, self._recorder_factory, api_url),
             name="stepscope-engine",
             daemon=True,
         )
         self.process.start()
         theirs.close()
+        self.connect(ours)
+
+    def connect(self, connection: Connection) -> None:
+        """Begins to talk to the engine at the other end of a pipe."""
+        self._loop = asyncio.get_running_loop()
         for target, name in ((self._read, "engine-reader"), (self._write, "engine-writer")):
-            threading.Thread(target=target, args=(ours,), name=name, daemon=True).start()
+            threading.Thread(target=target, args=(connection,), name=name, daemon=True).start()
 
     async def stop(self, why: str) -> None:
         """Ends the engine process: asks, then kills. Open requests are told."""
@@ -193,19 +178,33 @@ class EngineClient:
         Raises:
             EngineUnavailableError: it is not ready, or does not answer in time.
         """
+        reply: StatsReply = await self._ask(AskStats, STATS_TIMEOUT_SECONDS)
+        return reply.stats
+
+    async def examine(self) -> IntegrityReply:
+        """Has the engine check its books between two steps, which stops it for that long.
+
+        Raises:
+            EngineUnavailableError: it is not ready, or does not answer in time.
+        """
+        reply: IntegrityReply = await self._ask(AskIntegrity, INTEGRITY_TIMEOUT_SECONDS)
+        return reply
+
+    async def _ask(self, question: type[AskStats | AskIntegrity], seconds: float) -> Any:
+        """Asks the engine and returns its reply."""
         self.check_ready()
-        self._num_stats_asked += 1
-        ticket = self._num_stats_asked
-        waiter = self._stats_waiters[ticket] = self._loop.create_future()
-        self._send(AskStats(ticket=ticket))
+        self._num_asked += 1
+        ticket = self._num_asked
+        waiter = self._waiters[ticket] = self._loop.create_future()
+        self._send(question(ticket=ticket))
         try:
-            return await asyncio.wait_for(waiter, STATS_TIMEOUT_SECONDS)
+            return await asyncio.wait_for(waiter, seconds)
         except TimeoutError:
             raise EngineUnavailableError(
-                f"the engine has not answered for {STATS_TIMEOUT_SECONDS:.0f} s"
+                f"the engine has not answered for {seconds:.0f} s"
             ) from None
         finally:
-            del self._stats_waiters[ticket]
+            del self._waiters[ticket]
 
     # ---------------------------------------------------------------------------------- the pipe
 
@@ -235,10 +234,10 @@ class EngineClient:
                 self._step_done(message)
             case Refused():
                 self._give(message.result)
-            case StatsReply():
-                waiter = self._stats_waiters.get(message.ticket)
+            case StatsReply() | IntegrityReply():
+                waiter = self._waiters.get(message.ticket)
                 if waiter is not None and not waiter.done():
-                    waiter.set_result(message.stats)
+                    waiter.set_result(message)
             case EngineReady():
                 self._ready(message)
             case EngineFailed():

@@ -1,33 +1,32 @@
 """The engine process: builds the engine, runs its step loop, talks to the API through one pipe.
 
-A thread reads the pipe, so a message is there when the loop looks for it between two steps. When
-the API process dies, however it dies, the pipe ends; the loop then ends too, and if it is stuck in
-a step the reading thread ends the process.
+What the API asks is looked for between two steps, in an `inbox` that a thread fills.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import signal
-import threading
 import time
 from collections.abc import Callable
 from importlib import metadata
 from multiprocessing.connection import Connection
-from types import FrameType
 
 from engine.core import EngineCore, NewRequest
 from engine.identity import LifeEvents, describe, introduce
 from engine.loading import LoadedEngine, load_engine
+from engine.scheduler.integrity import IntegrityReport
+from engine.server.inbox import Inbox
 from engine.server.messages import (
     AbortRequests,
     AddRequest,
+    AskIntegrity,
     AskStats,
     EngineFailed,
     EngineReady,
     FromEngine,
+    IntegrityReply,
     Refused,
     Shutdown,
     StatsReply,
@@ -45,14 +44,18 @@ RecorderFactory = Callable[[RunClock], Recorder]
 STUCK_WAIT_SECONDS = 0.05
 """Pause between two steps when requests wait and none can be scheduled; a message ends it."""
 
-ORPHAN_GRACE_SECONDS = 5.0
-"""How long a step may go on once the API process is gone."""
-
 
 def run_engine(
-    connection: Connection, settings: EngineSettings, recorder_factory: RecorderFactory
+    connection: Connection,
+    settings: EngineSettings,
+    recorder_factory: RecorderFactory,
+    api_url: str | None,
 ) -> None:
-    """Runs an engine until it is told to stop: the target of the engine process."""
+    """Runs an engine until it is told to stop: the target of the engine process.
+
+    Args:
+        api_url: where its API listens, for the record.
+    """
     inbox = Inbox(connection)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both; the API decides
     signal.signal(signal.SIGTERM, inbox.on_sigterm)
@@ -60,47 +63,11 @@ def run_engine(
     recorder = recorder_factory(clock)
     life = LifeEvents(recorder, clock.now)
     try:
-        core = _start(connection, settings, recorder, life, clock)
+        core = _start(connection, settings, recorder, life, clock, api_url)
         if core is not None:
             StepLoop(core, inbox, connection, recorder, clock, life, settings).run()
     finally:
         recorder.close()
-
-
-class Inbox:
-    """Messages from the API, in order, for a loop that looks between steps."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._queue: queue.SimpleQueue[ToEngine] = queue.SimpleQueue()
-        threading.Thread(
-            target=self._read, args=(connection,), name="api-reader", daemon=True
-        ).start()
-
-    def take(self, wait_seconds: float | None) -> list[ToEngine]:
-        """Returns what has come, waiting for the first so long (None: for ever)."""
-        messages: list[ToEngine] = []
-        try:
-            if wait_seconds == 0:
-                messages.append(self._queue.get_nowait())
-            else:
-                messages.append(self._queue.get(timeout=wait_seconds))
-            while True:
-                messages.append(self._queue.get_nowait())
-        except queue.Empty:
-            return messages
-
-    def on_sigterm(self, signum: int, frame: FrameType | None) -> None:
-        """Handles SIGTERM as if the API had asked."""
-        self._queue.put(Shutdown("SIGTERM"))
-
-    def _read(self, connection: Connection) -> None:
-        try:
-            while True:
-                self._queue.put(connection.recv())
-        except (EOFError, OSError):
-            self._queue.put(Shutdown("the API process is gone"))
-        time.sleep(ORPHAN_GRACE_SECONDS)
-        os._exit(1)
 
 
 class StepLoop:
@@ -186,9 +153,23 @@ class StepLoop:
                     self._connection,
                     StatsReply(ticket=message.ticket, stats=self._core.snapshot()),
                 )
+            case AskIntegrity():
+                _send(self._connection, self._examine(message.ticket))
             case Shutdown():
                 return message.why
         return None
+
+    def _examine(self, ticket: int) -> IntegrityReply:
+        """Checks the books. They may be in any state, and whoever asks must not end the service."""
+        started = time.monotonic_ns()
+        report: IntegrityReport | None = None
+        error: str | None = None
+        try:
+            report = self._core.examine()
+        except Exception as failure:  # books so broken that they cannot be read
+            error = f"{type(failure).__name__}: {failure}"
+        took = time.monotonic_ns() - started
+        return IntegrityReply(ticket=ticket, duration_ns=took, report=report, error=error)
 
     def _add(self, message: AddRequest) -> None:
         refusal = self._core.add_request(
@@ -205,6 +186,7 @@ class StepLoop:
                 ),
                 trace_id=message.trace_id,
                 parent_span_id=message.parent_span_id,
+                trace_sampled=message.trace_sampled,
             )
         )
         if refusal is not None:
@@ -220,10 +202,13 @@ def _start(
     recorder: Recorder,
     life: LifeEvents,
     clock: RunClock,
+    api_url: str | None,
 ) -> EngineCore | None:
     """Returns a core that is ready, told to record and API; None where it cannot be made."""
     name = settings.model_name
-    row = introduce(started_ts=clock.wall_anchor_ns, model=name, version=_version())
+    row = introduce(
+        started_ts=clock.wall_anchor_ns, model=name, version=_version(), api_url=api_url
+    )
     recorder.describe_engine(row)
     life.starting("loading the model")
     core: EngineCore | None = None
@@ -252,11 +237,11 @@ def _start(
         describe(row, loaded.config, device=loaded.device, memory=loaded.memory)
     )
     life.started()
-    _send(connection, _ready(loaded))
+    _send(connection, _ready(loaded, clock.wall_anchor_ns))
     return core
 
 
-def _ready(loaded: LoadedEngine) -> EngineReady:
+def _ready(loaded: LoadedEngine, started_ts: int) -> EngineReady:
     return EngineReady(
         config=loaded.config,
         model_directory=None if loaded.model_directory is None else str(loaded.model_directory),
@@ -264,6 +249,7 @@ def _ready(loaded: LoadedEngine) -> EngineReady:
         device=loaded.device,
         dtype=loaded.dtype,
         pid=os.getpid(),
+        started_ts=started_ts,
     )
 
 

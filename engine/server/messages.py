@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from engine.config import EngineConfig
 from engine.sampling import SamplingParams
+from engine.scheduler.integrity import IntegrityReport
 from engine.scheduler.output import RequestOutput
 from engine.stats import StatsSnapshot
 from telemetry.vocabulary import FinishReason
@@ -27,6 +28,7 @@ class AddRequest:
     tokenized_ns: int | None
     trace_id: str | None
     parent_span_id: str | None
+    trace_sampled: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,13 @@ class AskStats:
     ticket: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskIntegrity:
+    """To the engine: check your books, now."""
+
+    ticket: int
+
+
 @dataclass(frozen=True, slots=True)
 class Shutdown:
     """To the engine: end everything and go."""
@@ -51,14 +60,15 @@ class Shutdown:
     why: str
 
 
-ToEngine = AddRequest | AbortRequests | AskStats | Shutdown
+ToEngine = AddRequest | AbortRequests | AskStats | AskIntegrity | Shutdown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineReady:
     """From the engine: requests may come.
 
-    `model_directory` is where the tokenizer lies; None for a runner without a model.
+    `model_directory` is where the tokenizer lies; None for a runner without a model. `pid` and
+    `started_ts`, on the run's clock, tell it from every other engine.
     """
 
     config: EngineConfig
@@ -67,6 +77,7 @@ class EngineReady:
     device: str
     dtype: str
     pid: int
+    started_ts: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,4 +115,17 @@ class StatsReply:
     stats: StatsSnapshot
 
 
-FromEngine = EngineReady | EngineFailed | StepDone | Refused | StatsReply
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntegrityReply:
+    """From the engine: whether its books are right, and for how long that stopped the step loop.
+
+    Without a report the books could not even be read; `error` says why.
+    """
+
+    ticket: int
+    duration_ns: int
+    report: IntegrityReport | None
+    error: str | None = None
+
+
+FromEngine = EngineReady | EngineFailed | StepDone | Refused | StatsReply | IntegrityReply

@@ -11,6 +11,7 @@ import contextlib
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -108,7 +109,7 @@ class Server:
         return 2 if self._client.error_is_usage else 1
 
     async def _serve(self, listener: socket.socket, url: str) -> None:
-        self._app.router.lifespan_context = self._lifespan
+        self._app.router.lifespan_context = partial(self._lifespan, url)
         http = _Uvicorn(
             uvicorn.Config(
                 self._app,
@@ -126,8 +127,8 @@ class Server:
             await watcher
 
     @contextlib.asynccontextmanager
-    async def _lifespan(self, app: FastAPI) -> AsyncIterator[None]:
-        self._client.start()
+    async def _lifespan(self, url: str, app: FastAPI) -> AsyncIterator[None]:
+        self._client.start(url)
         try:
             yield
         finally:

@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
 
 from telemetry.collector.collector import DEFAULT_LINGER_SECONDS, Collector, Detail
 from telemetry.errors import StepscopeError
+from telemetry.exporters.settings import ExportSettings, read_settings
 
 
-def run(log: Path, *, linger_seconds: float, detail: Detail) -> int:
+def run(
+    log: Path,
+    *,
+    linger_seconds: float,
+    detail: Detail,
+    exports: ExportSettings | None = None,
+) -> int:
     """Collects until SIGTERM, SIGINT or the end of the linger time; returns the exit code.
+
+    Without `exports` the environment says what is exported.
 
     Raises:
         CollectorError: The log is taken, or cannot be used.
     """
+    exports = read_settings(os.environ) if exports is None else exports
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    with Collector(log, linger_seconds=linger_seconds, detail=detail) as collector:
+    with Collector(
+        log, linger_seconds=linger_seconds, detail=detail, exports=exports
+    ) as collector:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: collector.stop())
         collector.run()

@@ -20,6 +20,8 @@ from telemetry.collector.endpoint import Endpoint, socket_path
 from telemetry.collector.flush import Flush
 from telemetry.collector.rings import AttachedRing, RingWatch
 from telemetry.errors import CollectorError, LogBusy
+from telemetry.exporters.exports import Exports
+from telemetry.exporters.settings import ExportSettings
 from telemetry.records import SCHEMA_VERSION
 from telemetry.ring.place import ring_directories
 from telemetry.store.guard import Limits
@@ -74,6 +76,7 @@ class Collector:
         linger_seconds: float = DEFAULT_LINGER_SECONDS,
         detail: Detail = "transitions",
         directories: Iterable[Path] | None = None,
+        exports: ExportSettings | None = None,
     ) -> None:
         self.log = log.absolute()
         self._linger_seconds = linger_seconds
@@ -86,6 +89,7 @@ class Collector:
         self._last_failure = ""
         self._writer: LogWriter | None = None
         self._endpoint: Endpoint | None = None
+        self._exports = Exports(self.log, self._lend, exports or ExportSettings())
 
     def __enter__(self) -> Collector:
         """Takes the log.
@@ -125,10 +129,13 @@ class Collector:
         if self._writer is None:
             return
         self._listen()
+        self._exports.start()
         last_seen = time.monotonic()
         while True:
             is_last = self._stop.wait(DRAIN_SECONDS)
             self.drain()
+            self._exports.after_drain(self._rings.values())
+            self._exports.save(self._writer)
             if self._writer is None:
                 return  # asked to stop while the log could not be opened: the rings keep the rest
             if self._rings:
@@ -249,6 +256,7 @@ class Collector:
         trace: TracebackType | None,
     ) -> None:
         (self.log / NOTICE_NAME).unlink(missing_ok=True)
+        self._exports.close(self._writer)
         if self._writer is not None:
             self._writer.close()
         if self._endpoint is not None:

@@ -12,20 +12,23 @@ from typing import Any
 
 import numpy as np
 
+from telemetry.collector.prefix_tree import PrefixTree
 from telemetry.records import EVENT_CLASSES, NULLS
-from telemetry.ring.batch import Array, Loss, Position, RingBatch, RingState
+from telemetry.ring.batch import Array, Loss, Position, RingBatch, RingState, split_blob
 from telemetry.ring.reader import RingReader
-from telemetry.store.rows import RowBuffer, clean_text
+from telemetry.store.rows import RowBuffer, clean_text, list_text
 from telemetry.tables import event_columns
 from telemetry.vocabulary import EventKind, Phase
 
 _TABLE_OF_KIND: dict[int, str] = {
     int(EventKind.arrived): "request_arrivals",
+    int(EventKind.input_added): "session_inputs",
     int(EventKind.finished): "request_finishes",
     int(EventKind.item_scheduled): "encoder_items",
 }
 _TEXT_COLUMNS = tuple(column.name for column in event_columns() if column.dtype == "str")
-_BASE = ("step", "ts", "request", "reason")
+_COUNTS_COLUMNS = tuple(column.name for column in event_columns() if column.dtype == "u4[]")
+_BASE = ("step", "ts", "request", "reason", "num_steps_in_flight")
 
 COLLECTOR_SEQ = 1 << 63
 """Events that a collector adds are numbered from here: an engine's own never get so far."""
@@ -34,11 +37,11 @@ _REGIONS = ("steps", "events", "step_requests", "blob")
 assert set(_TABLE_OF_KIND.values()) == {c.TABLE for c in EVENT_CLASSES if c.TABLE is not None}
 
 
-def add_batch(rows: RowBuffer, engine: int, batch: RingBatch) -> None:
-    """Adds a batch's steps and events."""
+def add_batch(rows: RowBuffer, engine: int, batch: RingBatch, prefixes: PrefixTree) -> None:
+    """Adds a batch's steps and events, and works out who shares a prefix with whom."""
     rows.add("steps", _with_engine(engine, batch.steps))
     if len(batch.events):
-        _add_events(rows, engine, batch)
+        _add_events(rows, engine, batch, prefixes)
 
 
 def add_dense(rows: RowBuffer, engine: int, batch: RingBatch, begin: int) -> None:
@@ -55,18 +58,34 @@ def _with_engine(engine: int, rows: Array) -> dict[str, Array]:
     return {"engine": np.full(len(rows), engine, np.uint64), **columns}
 
 
-def _add_events(rows: RowBuffer, engine: int, batch: RingBatch) -> None:
+def _add_events(rows: RowBuffer, engine: int, batch: RingBatch, prefixes: PrefixTree) -> None:
     seq = np.arange(len(batch.events), dtype=np.uint64) + np.uint64(batch.first_event)
     columns = _with_engine(engine, batch.events)
     columns["seq"] = seq
-    texts = [_parsed(text) for text in batch.texts]
-    for name in _TEXT_COLUMNS:
-        values = [_text(found.get(name)) for found in texts]
-        if any(value is not None for value in values):
-            columns[name] = np.array(values, dtype=object)
+    texts = _texts_of(batch, prefixes)
+    for names, kept in ((_TEXT_COLUMNS, _text), (_COUNTS_COLUMNS, list_text)):
+        for name in names:
+            values = [kept(found.get(name)) for found in texts]
+            if any(value is not None for value in values):
+                columns[name] = np.array(values, dtype=object)
     rows.add("request_events", columns)
     for table, own in _own_rows(engine, batch, texts).items():
         rows.add_rows(table, own)
+
+
+def _texts_of(batch: RingBatch, prefixes: PrefixTree) -> list[dict[str, Any]]:
+    """Returns what lay in the blob of each event, with what its block hashes say."""
+    texts = []
+    for index, text in enumerate(batch.texts):
+        json_text, hashes = split_blob(text)
+        found = _parsed(json_text)
+        if hashes:
+            request = int(batch.events["request"][index])
+            shared = prefixes.share(batch.first_event + index, request, hashes)
+            found["prefix_request"] = shared.prefix_request
+            found["num_shared_tokens"] = shared.num_shared_tokens
+        texts.append(found)
+    return texts
 
 
 def _own_rows(
@@ -90,7 +109,7 @@ def _number(event: Any, name: str) -> int | None:
     return None if value == NULLS[event.dtype[name].str[1:]] else value
 
 
-def _parsed(text: bytes | None) -> dict[str, Any]:
+def _parsed(text: bytes) -> dict[str, Any]:
     """Returns the JSON of an event; nothing where it has none, or it was overwritten."""
     if not text:
         return {}

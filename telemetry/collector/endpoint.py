@@ -1,8 +1,9 @@
 """The query endpoint: a Unix socket in the log's directory, for this user alone.
 
 Each client has a thread, each query a connection of its own, so a flush never waits for a query.
-A query that is too heavy is interrupted; one that kills the process costs that query and nothing
-else, since the rings keep what was not drained yet.
+A query that is too heavy is interrupted. One that does not hear the interrupt ends the process, and
+one that kills it does too: that costs the queries of the moment and nothing else, since the rings
+keep what was not drained yet and whoever is attached starts another collector.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import socket
 import struct
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ _log = logging.getLogger("stepscope.collector")
 MAX_CLIENTS = 64
 MAX_QUERIES_AT_ONCE = 8
 _GOODBYE_SECONDS = 5.0
+DEAF_SECONDS = 15.0
+"""How long a query may go on after it was interrupted."""
 LONGEST_SOCKET_PATH = 100
 """Bytes; Linux takes 107, macOS 103."""
 
@@ -47,19 +50,31 @@ def socket_path(log: Path, environ: Mapping[str, str] = os.environ) -> Path:
     return root / f"{hashlib.sha256(os.fsencode(log.resolve())).hexdigest()[:24]}.sock"
 
 
+def _end_process(sql: str) -> None:
+    _log.critical("a query does not end and cannot be interrupted; the collector ends: %.500s", sql)
+    os._exit(os.EX_SOFTWARE)
+
+
 class Endpoint:
     """Answers queries until it is closed."""
 
     def __init__(
-        self, path: Path, reader: Callable[[], AbstractContextManager[Any]], limits: Limits
+        self,
+        path: Path,
+        reader: Callable[[], AbstractContextManager[Any]],
+        limits: Limits,
+        *,
+        on_deaf: Callable[[str], None] = _end_process,
     ) -> None:
         """Listens at `path`. `reader` lends a connection for one query.
 
-        `limits` are the most that a query may ask for.
+        `limits` are the most that a query may ask for. `on_deaf` is told of a statement that goes
+        on and on after its interrupt; without another wish it ends the process.
         """
         self.path = path
         self._reader = reader
         self._limits = limits
+        self._on_deaf = on_deaf
         self._clients: dict[socket.socket, threading.Thread] = {}
         self._lock = threading.Lock()
         self._slots = threading.Semaphore(MAX_QUERIES_AT_ONCE)
@@ -119,7 +134,7 @@ class Endpoint:
                     f"{MAX_QUERIES_AT_ONCE} queries are running already: ask again later"
                 )
             try:
-                with self._reader() as connection:
+                with self._reader() as connection, self._patience(sql, limits):
                     answer = run_query(connection, sql, params, limits)
             finally:
                 self._slots.release()
@@ -127,6 +142,17 @@ class Endpoint:
             wire.send_error(client, error)
         else:
             wire.send_answer(client, answer)
+
+    @contextlib.contextmanager
+    def _patience(self, sql: str, limits: Limits) -> Iterator[None]:
+        """Runs out where what is inside goes on long after its time limit."""
+        timer = threading.Timer(limits.timeout_seconds + DEAF_SECONDS, self._on_deaf, [sql])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def close(self) -> None:
         """Stops listening, hangs up on every client and waits for their threads.

@@ -88,7 +88,7 @@ class Flush:
     def _add(self, ring: AttachedRing, batch: RingBatch, dense_position: Position) -> None:
         day = self._day(batch.ts)
         self._describe(ring, batch.ts)
-        derive.add_batch(day.main, ring.engine, batch)
+        derive.add_batch(day.main, ring.engine, batch, ring.prefixes)
         losses = [loss for loss in batch.losses if loss.region != "step_requests"]
         day.main.add_rows("request_events", derive.dropped_rows(ring.engine, batch, losses))
         self._move(ring, day, batch.position, closed=False)
@@ -184,6 +184,7 @@ class Flush:
         for ring, position, dense_position in self._moves.values():
             ring.is_new = False
             ring.position, ring.dense_position = position, dense_position
+            ring.prefixes.commit(position.events)
         for ring in self._finished:
             ring.is_finished = True
 

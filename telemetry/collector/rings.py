@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from telemetry.collector.prefix_tree import PrefixTree, relearn
 from telemetry.errors import RingError
 from telemetry.ring.batch import Position
 from telemetry.ring.place import SUFFIX, is_held
@@ -29,6 +30,7 @@ class AttachedRing:
     claim_fd: int | None = None
     position: Position = field(default_factory=Position)
     dense_position: Position = field(default_factory=Position)
+    prefixes: PrefixTree = field(default_factory=PrefixTree)
     is_new: bool = True
     """Nothing of it has been written yet."""
     is_finished: bool = False
@@ -63,6 +65,8 @@ class AttachedRing:
         if known_dense is not None and known_dense[0].commits >= self.position.commits:
             self.dense_position = known_dense[0]
         self.described.clear()
+        if self.prefixes.next_seq < self.position.events:
+            relearn(self.prefixes, self.reader, self.position.events)
 
     def remove(self) -> None:
         """Removes the ring's file: all of it is in the log."""

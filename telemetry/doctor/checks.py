@@ -6,16 +6,16 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from telemetry.doctor.facts import SeenRing
-from telemetry.doctor.report import (
+from telemetry.doctor.check import (
     Check,
-    EngineHealth,
     Level,
     count_text,
     phase_text,
     seconds_text,
     utc_text,
 )
+from telemetry.doctor.facts import SeenRing
+from telemetry.doctor.report import EngineHealth
 from telemetry.rendering import engine_hex, printable
 
 SLOW_BEAT_NS = 2_000_000_000

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from telemetry.doctor.check import Check, utc_text
 from telemetry.doctor.checks import engine_health
+from telemetry.doctor.deep import check_address, check_running
+from telemetry.doctor.exports import export_checks
 from telemetry.doctor.facts import SeenRing, facts_of, rings_of
-from telemetry.doctor.report import Check, Examination, utc_text
+from telemetry.doctor.report import Examination
 from telemetry.errors import LogNotFound
 from telemetry.store import Log, open_log
 from telemetry.store.presence import find_collector
@@ -15,10 +18,18 @@ from telemetry.store.presence import find_collector
 MAX_ENGINES = 10
 
 
-def examine(log: Path) -> Examination:
-    """Returns the state of a step log and of the rings that belong to it."""
+def examine(log: Path, *, deep: bool = False, url: str | None = None) -> Examination:
+    """Returns the state of a step log and of the rings that belong to it.
+
+    Args:
+        deep: have the running engines check their books as well, which stops each for a moment.
+        url: with `deep`: have the engine at this address do it, and no other.
+
+    Raises:
+        StepscopeError: `url` is no address.
+    """
     rings = dict(rings_of(log))
-    checks = [_collector_check(log, rings)]
+    checks = [_collector_check(log, rings), *export_checks(log, find_collector(log))]
     facts: dict[int, dict[str, Any]] = {}
     try:
         with open_log(log) as opened:
@@ -30,7 +41,10 @@ def examine(log: Path) -> Examination:
     engines.sort(key=lambda engine: _started(facts.get(engine), rings.get(engine)), reverse=True)
     shown = engines[:MAX_ENGINES]
     health = [engine_health(engine, facts.get(engine), rings.get(engine)) for engine in shown]
-    return Examination(str(log), checks, health, len(engines) - len(shown))
+    examination = Examination(str(log), checks, health, len(engines) - len(shown))
+    if deep:
+        examination.deep = check_running(rings) if url is None else [check_address(url)]
+    return examination
 
 
 def _started(facts: dict[str, Any] | None, ring: SeenRing | None) -> int:

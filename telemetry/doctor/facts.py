@@ -22,6 +22,8 @@ class SeenRing:
     state: RingState
     is_held: bool
     identity: dict[str, Any]
+    description: dict[str, Any]
+    """The engine's row as the engine wrote it; empty before it has."""
     now: int
     """The present on the engine's clock."""
 
@@ -43,9 +45,18 @@ def rings_of(log: Path) -> Iterator[tuple[int, SeenRing]]:
                 )
                 yield (
                     reader.engine,
-                    SeenRing(reader.state(), reader.is_held, reader.identity, now),
+                    SeenRing(
+                        reader.state(), reader.is_held, reader.identity, _description(reader), now
+                    ),
                 )
             reader.close()
+
+
+def _description(reader: RingReader) -> dict[str, Any]:
+    try:
+        return reader.description()[1]
+    except RingError:  # it is being rewritten without end, or damaged
+        return {}
 
 
 def facts_of(log: Log) -> dict[int, dict[str, Any]]:

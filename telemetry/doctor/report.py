@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
-from typing import Literal, TypeAlias
 
+from telemetry.doctor.check import Check, Level
+from telemetry.doctor.deep import DeepCheck
+from telemetry.doctor.deep_report import block_table, checks_of, verdict_of
 from telemetry.rendering import printable
-from telemetry.vocabulary import Phase
-
-Level: TypeAlias = Literal["good", "warn", "bad", "unknown"]
 
 _MARKS: dict[Level, tuple[str, str]] = {
     "good": ("✓", "32"),
@@ -18,15 +17,6 @@ _MARKS: dict[Level, tuple[str, str]] = {
     "bad": ("✗", "31"),
     "unknown": ("–", "2"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing looked at."""
-
-    level: Level
-    name: str
-    text: str
 
 
 @dataclass(slots=True)
@@ -40,12 +30,13 @@ class EngineHealth:
 
 @dataclass(slots=True)
 class Examination:
-    """What `doctor` found."""
+    """What `doctor` found. `deep` is None unless the engines were asked for their books."""
 
     log: str
     checks: list[Check]
     engines: list[EngineHealth]
     num_more_engines: int = 0
+    deep: list[DeepCheck] | None = None
 
 
 def text_report(examination: Examination, *, colour: bool) -> str:
@@ -58,6 +49,8 @@ def text_report(examination: Examination, *, colour: bool) -> str:
         lines += ["", "no engine has been recorded here: stepscope serve, or stepscope demo"]
     if examination.num_more_engines:
         lines += ["", f"{examination.num_more_engines} older engine starts are not shown"]
+    if examination.deep is not None:
+        lines += _deep_lines(examination.deep, colour)
     return "\n".join(lines)
 
 
@@ -66,7 +59,17 @@ def json_report(examination: Examination) -> str:
     return json.dumps({"schema_version": 1, **asdict(examination)}, indent=1)
 
 
-def _lines(checks: list[Check], colour: bool) -> list[str]:
+def _deep_lines(deep: list[DeepCheck], colour: bool) -> list[str]:
+    if not deep:
+        return ["", "no running engine to check: name the address of one with --url"]
+    lines = []
+    for check in deep:
+        lines += ["", _style(check.title, "1", colour), *_lines(verdict_of(check), colour)]
+        lines += [*block_table(check), *_lines(checks_of(check), colour)]
+    return lines
+
+
+def _lines(checks: Iterable[Check], colour: bool) -> list[str]:
     lines = []
     for check in checks:
         mark, code = _MARKS[check.level]
@@ -76,23 +79,3 @@ def _lines(checks: list[Check], colour: bool) -> list[str]:
 
 def _style(text: str, code: str, colour: bool) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if colour else text
-
-
-def count_text(value: int | None) -> str:
-    """Returns a count with commas."""
-    return "–" if value is None else f"{value:,}"
-
-
-def phase_text(code: int | None) -> str:
-    """Returns the name of a phase."""
-    return Phase(code).name if code in list(Phase) else "–"
-
-
-def seconds_text(ns: int) -> str:
-    """Returns a duration of nanoseconds in seconds."""
-    return f"{max(ns, 0) / 1e9:,.2f} s"
-
-
-def utc_text(ts: int) -> str:
-    """Returns a time to the millisecond."""
-    return datetime.fromtimestamp(ts / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]

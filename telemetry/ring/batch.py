@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from telemetry.ring.layout import HASHES_BEGIN
+
 Array: TypeAlias = np.ndarray[Any, Any]
 
 
@@ -62,10 +64,16 @@ class RingBatch:
     """Number (`seq`) of the first event."""
     events: Array
     texts: list[bytes | None]
-    """JSON of each event; empty where it has none, None where it was overwritten."""
+    """What the blob holds of each event (`split_blob`); empty: nothing; None: overwritten."""
     first_step_request: int
     step_requests: dict[str, Array]
     losses: tuple[Loss, ...]
+
+
+def split_blob(text: bytes | None) -> tuple[bytes, bytes]:
+    """Returns the JSON and the block hashes of an event; empty where it has none."""
+    json_text, _, hashes = (text or b"").partition(HASHES_BEGIN)
+    return json_text, hashes
 
 
 def last_rows(rows: Array, num: int) -> Array:

@@ -87,6 +87,13 @@ BLOB_COLUMNS = (("blob_offset", "u8"), ("blob_bytes", "u4"))
 """Where an event's text lies: bytes written before it, and how many bytes it has."""
 
 
+IN_BLOB = frozenset({"str", "u4[]", "hashes"})
+"""Column types of no fixed width: they lie in the blob, as JSON; hashes behind it, as they are."""
+
+HASHES_BEGIN = b"\0"
+"""Stands between an event's JSON, which holds no such byte, and its hashes."""
+
+
 def stored_dtype(dtype: str) -> str:
     """Returns the numpy type in which the ring keeps a column of type `dtype`."""
     return "u1" if dtype == "bool" else dtype
@@ -213,7 +220,7 @@ def _fixed_width(columns: Iterable[Column]) -> list[tuple[str, str]]:
     return [
         (column.name, stored_dtype(column.dtype))
         for column in columns
-        if column.dtype not in ("str", "u4[]")
+        if column.dtype not in IN_BLOB
     ]
 
 

@@ -18,9 +18,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from telemetry.records import Event, columns_of
-from telemetry.ring.layout import Region, RingColumn, null_of
+from telemetry.ring.layout import HASHES_BEGIN, IN_BLOB, Region, RingColumn, null_of
 
 CODES = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i4": "i", "i8": "q", "f8": "d"}
+HASHES_FIELD = "prefix_hashes"
 CUT_MARK = "… [cut from {} characters]"
 
 
@@ -105,15 +106,28 @@ def _runs(region: Region, columns: Sequence[RingColumn]) -> list[_Run]:
 
 
 class EventPacker:
-    """Writes events into the region of events, and their text as JSON."""
+    """Writes events into the region of events, and their text as JSON.
 
-    def __init__(self, region: Region, max_blob_bytes: int) -> None:
+    Args:
+        max_hashes_bytes: block hashes of one event beyond it are left out: a shorter prefix.
+    """
+
+    def __init__(self, region: Region, max_blob_bytes: int, max_hashes_bytes: int) -> None:
         self._region = region
         self._max_blob_bytes = max_blob_bytes
+        self._max_hashes_bytes = max_hashes_bytes
         self._classes: dict[type[Event], tuple[RowPacker, tuple[str, ...]]] = {}
         self._encode = json.JSONEncoder(separators=(",", ":"), default=_plain).encode
 
     def text_of(self, event: Event) -> tuple[bytes, bool]:
+        """Returns what lies in the blob for an event, and whether text had to be cut."""
+        text, was_cut = self._json_of(event)
+        hashes: bytes | None = getattr(event, HASHES_FIELD, None)
+        if not hashes:
+            return text, was_cut
+        return text + HASHES_BEGIN + hashes[: self._max_hashes_bytes], was_cut
+
+    def _json_of(self, event: Event) -> tuple[bytes, bool]:
         """Returns the JSON of what has no column of numbers, and whether it had to be cut."""
         names = self._class(type(event))[1]
         found = {name: value for name in names if (value := getattr(event, name)) is not None}
@@ -142,11 +156,13 @@ class EventPacker:
         numbers = [
             c.name
             for c in columns_of(cls)
-            if c.dtype not in ("str", "u4[]") and (c.name in base or not own_table)
+            if c.dtype not in IN_BLOB and (c.name in base or not own_table)
         ]
         order = {column.name: column.offset for column in self._region.columns}
         numbers.sort(key=order.__getitem__)
-        texts = tuple(c.name for c in columns_of(cls) if c.name not in numbers)
+        texts = tuple(
+            c.name for c in columns_of(cls) if c.name not in numbers and c.name != HASHES_FIELD
+        )
         return RowPacker(self._region, numbers, ("blob_offset", "blob_bytes")), texts
 
     def _cut(self, found: dict[str, Any]) -> bytes:

@@ -63,7 +63,8 @@ class RingWriter:
         self._commits = regions["commits"]
         self._step_packer = RowPacker(self._steps, [c.name for c in self._steps.columns])
         blob_limit = min(MAX_BLOB_BYTES, self._blob.capacity // 8)
-        self._event_packer = EventPacker(self._events, blob_limit)
+        hashes_limit = self._blob.capacity // 64 * 8
+        self._event_packer = EventPacker(self._events, blob_limit, hashes_limit)
         self._dense_get: Callable[[StepRequests], tuple[Any, ...]] = operator.attrgetter(
             *(c.name for c in self._dense.columns)
         )

@@ -13,6 +13,8 @@
 --: num_blocks_free [blocks, higher] free KV blocks after the step was scheduled, cached ones too
 --: num_running [requests, -] running requests after schedule()
 --: num_waiting [requests, lower] waiting requests after schedule()
+--= SELECT stop_reason, sum(num_repeats) AS num_steps
+--= FROM admission_stops GROUP BY stop_reason ORDER BY num_steps DESC, stop_reason
 CREATE OR REPLACE VIEW admission_stops AS
 SELECT
   engine,

@@ -1,4 +1,5 @@
--- One row a KV load from a connector: from the moment it was asked for to how it ended.
+-- One row a load from a connector, of KV or of an encoder item: from the moment it was asked for to
+-- how it ended. A load that was given up and ends later stays timed out.
 --
 --: engine [-, -] engine start, 64 random bits
 --: step [-, -] step in which it was asked for
@@ -7,10 +8,11 @@
 --: request [-, -] request that it is for
 --: request_id [-, -] that request's id as its caller gave it
 --: nth [-, -] which load of this request, from 1
---: connector [-, -] connector that loads
+--: connector [-, -] connector that loads; 'encoder' for encoder items
+--: item_key [-, -] salted key of the encoder item; NULL for KV
 --: tier [-, -] where the KV lay: device, host, disk or remote
 --: peer [-, -] other side of the transfer
---: num_tokens [tokens, higher] tokens concerned
+--: num_tokens [tokens, higher] tokens concerned; of an encoder item, its embeddings
 --: num_blocks [blocks, -] KV blocks concerned
 --: started_ts [ns, -] when the transfer began; NULL until then
 --: ended_ts [ns, -] when it ended; NULL until then
@@ -21,8 +23,13 @@
 --: service_ns [ns, lower] time that the transfer itself took
 --: num_invalid_blocks [blocks, lower] KV blocks that failed to load
 --: policy [-, -] what happens to invalid blocks: recompute or fail
+--= SELECT tier, outcome, count(*) AS num_loads, sum(num_tokens) AS num_tokens
+--= FROM connector_loads GROUP BY ALL ORDER BY num_loads DESC, tier
 CREATE OR REPLACE VIEW connector_loads AS
-WITH stages AS (
+WITH told AS (
+  SELECT *, CASE WHEN connector = 'encoder' THEN text END AS item_key FROM request_events
+),
+stages AS (
   SELECT
     *,
     kind = event_kind('load_queued')
@@ -30,24 +37,27 @@ WITH stages AS (
         kind = event_kind('load_started')
         AND lag(kind) OVER life IS DISTINCT FROM event_kind('load_queued')
       ) AS is_begin
-  FROM request_events
+  FROM told
   WHERE kind IN (
     event_kind('load_queued'), event_kind('load_started'), event_kind('load_finished'),
     event_kind('load_failed'), event_kind('load_timed_out')
   )
-  WINDOW life AS (PARTITION BY engine, request ORDER BY seq)
+  WINDOW life AS (PARTITION BY engine, request, item_key ORDER BY seq)
 ),
 numbered AS (
   SELECT
     *,
-    count(*) FILTER (WHERE is_begin) OVER (PARTITION BY engine, request ORDER BY seq) AS load_number
+    count(*) FILTER (WHERE is_begin) OVER (
+      PARTITION BY engine, request, item_key ORDER BY seq
+    ) AS load_number
   FROM stages
 ),
 loads AS (
   SELECT
     engine,
     request,
-    load_number AS nth,
+    item_key,
+    row_number() OVER (PARTITION BY engine, request ORDER BY min(seq)) AS nth,
     arg_min(step, seq) AS step,
     min(ts) AS ts,
     any_value(connector) AS connector,
@@ -64,7 +74,7 @@ loads AS (
     max(num_invalid_blocks) AS num_invalid_blocks,
     max(policy) AS policy
   FROM numbered
-  GROUP BY engine, request, load_number
+  GROUP BY engine, request, item_key, load_number
 )
 SELECT
   l.engine,
@@ -75,6 +85,7 @@ SELECT
   a.request_id,
   l.nth,
   l.connector,
+  l.item_key,
   (['device', 'host', 'disk', 'remote'])[l.tier + 1] AS tier,
   l.peer,
   l.num_tokens,

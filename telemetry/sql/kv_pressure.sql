@@ -15,12 +15,15 @@
 --: num_blocks_waiting [blocks, lower] KV blocks of waiting requests
 --: num_blocks_finished [blocks, lower] KV blocks kept for requests that have ended
 --: num_blocks_deferred_free [blocks, lower] KV blocks whose release waits for a step
+--: num_blocks_given_up [blocks, lower] KV blocks that a load given up may still write into
 --: usage_ratio [ratio, -] part of the pool that is not free
 --: head_request [-, -] head of the queue when admission ended; NULL where nobody waited
 --: head_blocks_needed [blocks, -] KV blocks that the head needed; NULL where blocks were not what
 --:   stopped it
 --: num_blocks_short [blocks, lower] what the free blocks lacked of that; 0 where they sufficed,
 --:   NULL without a need
+--= SELECT engine, max(usage_ratio) AS highest_usage_ratio, max(num_blocks_short) AS most_blocks_short
+--= FROM kv_pressure GROUP BY engine ORDER BY highest_usage_ratio DESC, engine
 CREATE OR REPLACE VIEW kv_pressure AS
 WITH pools AS (
   SELECT engine, max(num_usable_blocks)::BIGINT AS num_blocks_pool FROM engines GROUP BY engine
@@ -43,6 +46,7 @@ SELECT
   b.num_blocks_waiting,
   b.num_blocks_finished,
   b.num_blocks_deferred_free,
+  b.num_blocks_given_up,
   1 - b.num_blocks_free / p.num_blocks_pool AS usage_ratio,
   b.head_request,
   b.head_blocks_needed,

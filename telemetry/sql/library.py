@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from telemetry.sql.documentation import View, read_view
+from telemetry.sql.macros import MACRO_DOCS
 from telemetry.sql.schema import BASE_TABLES, empty_select
 from telemetry.tables import VOCABULARY_COLUMNS
 from telemetry.vocabulary import VOCABULARIES
@@ -18,6 +19,7 @@ _ORDER = (
     "preemptions",
     "request_intervals",
     "admission_stops",
+    "wait_reasons",
     "queue_by_reason",
     "kv_pressure",
     "token_work",
@@ -30,16 +32,7 @@ _ORDER = (
 VIEWS: dict[str, View] = {name: read_view(name) for name in _ORDER}
 """Every view by name, in an order in which they can be created."""
 
-MACROS: tuple[str, ...] = (
-    *(f"{enum}{suffix}" for enum in VOCABULARIES for suffix in ("", "_name")),
-    "utc",
-    "queue_by_reason_between",
-    "present",
-    "callers_id",
-    "request_trace_id",
-    "request_span_id",
-    "step_span_id",
-)
+MACROS: tuple[str, ...] = tuple(MACRO_DOCS)
 """The macros that come with the views, for whoever allows SQL functions by name."""
 
 

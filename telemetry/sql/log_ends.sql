@@ -7,6 +7,8 @@
 --:   ended
 --: end_ts [ns, -] when it ended; NULL likewise
 --: end_step [-, -] step in which it ended; NULL likewise
+--= SELECT engine, end_kind, (newest_ts - first_ts) // 1000000 AS duration_ms
+--= FROM log_ends ORDER BY first_ts
 CREATE OR REPLACE VIEW log_ends AS
 WITH moments AS (
   SELECT engine, min(ts) AS first_ts, max(coalesce(updated_ts, ts)) AS newest_ts

@@ -45,6 +45,9 @@
 --:   life
 --: num_tokens_never_resumed [tokens, -] still missing when the request ended
 --: num_tokens_pending [tokens, -] still missing, and the request has not ended
+--= SELECT cause, count(*) AS num_preemptions, sum(num_computed_tokens_lost) AS num_tokens_lost,
+--=   sum(num_tokens_recomputed) AS num_tokens_recomputed
+--= FROM preemptions GROUP BY cause ORDER BY num_preemptions DESC
 CREATE OR REPLACE VIEW preemptions AS
 WITH moves AS (
   SELECT

@@ -5,7 +5,7 @@
 --   decode      first output token, or first one after a resumption, to its end or a preemption
 --   preempted   preemption to resumption
 --   recompute   resumption to the next output token
---   load        start of a KV load to its end
+--   load        start of a load to its end, of KV or of an encoder item
 --
 --: engine [-, -] engine start, 64 random bits
 --: request [-, -] request, counted per engine start
@@ -21,6 +21,8 @@
 --: nth [-, -] which stretch of this phase in the request's life, from 1
 --: start_step [-, -] step in which, or before which, it began
 --: end_step [-, -] step in which, or before which, it ended; NULL while open
+--= SELECT phase, count(*) AS num_intervals, sum(duration_ns) // 1000000 AS total_ms
+--= FROM request_intervals GROUP BY phase ORDER BY total_ms DESC
 CREATE OR REPLACE VIEW request_intervals AS
 WITH turns AS (
   SELECT engine, request, seq, step, ts, 'queued' AS phase, false AS is_reset FROM request_arrivals
@@ -42,11 +44,15 @@ WITH turns AS (
     event_kind('first_token'), event_kind('caught_up')
   )
 ),
--- A first token after a resumption is told twice; the second telling changes nothing.
+-- In order of time: with steps in flight an update may be written down before what was decided
+-- before it. A first token after a resumption is told twice; the second telling changes nothing, nor
+-- does a token that was on its way when its request was preempted.
 changes AS (
   SELECT *
   FROM turns
-  QUALIFY phase IS DISTINCT FROM lag(phase, 1, '') OVER (PARTITION BY engine, request ORDER BY seq)
+  WINDOW life AS (PARTITION BY engine, request ORDER BY ts, seq)
+  QUALIFY phase IS DISTINCT FROM lag(phase, 1, '') OVER life
+    AND NOT (phase IS NOT DISTINCT FROM 'decode' AND lag(phase, 1, '') OVER life = 'preempted')
 ),
 stretches AS (
   SELECT
@@ -54,9 +60,9 @@ stretches AS (
     lead(ts) OVER life AS end_ts,
     lead(step) OVER life AS end_step,
     lead(seq) OVER life AS end_seq,
-    row_number() OVER (PARTITION BY engine, request, phase ORDER BY seq) AS nth
+    row_number() OVER (PARTITION BY engine, request, phase ORDER BY ts, seq) AS nth
   FROM changes
-  WINDOW life AS (PARTITION BY engine, request ORDER BY seq)
+  WINDOW life AS (PARTITION BY engine, request ORDER BY ts, seq)
 ),
 -- The first step that can have left it waiting: a step that preempts scans nobody.
 waits AS (
@@ -94,7 +100,9 @@ skips AS (
   GROUP BY w.engine, w.request, w.seq
 ),
 loads AS (
-  SELECT engine, request, seq, step, ts, kind
+  SELECT
+    engine, request, seq, step, ts, kind,
+    CASE WHEN connector = 'encoder' THEN text END AS item_key
   FROM request_events
   WHERE request IS NOT NULL AND kind IN (
     event_kind('load_started'), event_kind('load_finished'),
@@ -106,9 +114,11 @@ load_stretches AS (
     *,
     lead(ts) OVER life AS end_ts,
     lead(step) OVER life AS end_step,
-    count(*) FILTER (WHERE kind = event_kind('load_started')) OVER life AS nth
+    count(*) FILTER (WHERE kind = event_kind('load_started')) OVER (
+      PARTITION BY engine, request ORDER BY seq
+    ) AS nth
   FROM loads
-  WINDOW life AS (PARTITION BY engine, request ORDER BY seq)
+  WINDOW life AS (PARTITION BY engine, request, item_key ORDER BY seq)
   QUALIFY kind = event_kind('load_started')
 ),
 all_stretches AS (

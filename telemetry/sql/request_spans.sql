@@ -13,6 +13,8 @@
 --: start_ns [ns, -] when it began, since the Unix epoch
 --: end_ns [ns, -] when it ended; NULL while open
 --: attributes [JSON, -] attributes under OpenTelemetry's GenAI names, and ours under stepscope.
+--= SELECT name, count(*) AS num_spans FROM request_spans
+--= GROUP BY name ORDER BY num_spans DESC, name LIMIT 3
 CREATE OR REPLACE MACRO callers_id(id, num_digits) AS
   CASE
     WHEN length(id) = num_digits AND regexp_full_match(lower(id), '[0-9a-f]*[1-9a-f][0-9a-f]*')

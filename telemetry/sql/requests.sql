@@ -45,6 +45,9 @@
 --: max_itl_ns [ns, lower] longest time between output tokens
 --: drafts_placed [tokens, -] drafts placed, a value a verification
 --: drafts_accepted [tokens, higher] drafts accepted, a value a verification
+--= SELECT request_id, finish_reason, num_output_tokens, num_preemptions,
+--=   ttft_ns // 1000000 AS ttft_ms
+--= FROM requests ORDER BY ttft_ns DESC NULLS LAST, engine, request LIMIT 3
 CREATE OR REPLACE VIEW requests AS
 SELECT
   a.engine,

@@ -12,6 +12,8 @@
 --: start_ns [ns, -] when it began, since the Unix epoch
 --: end_ns [ns, -] when it ended; NULL while open
 --: attributes [JSON, -] attributes under OpenTelemetry's GenAI names, and ours under stepscope.
+--= SELECT name, count(*) AS num_spans FROM spans
+--= GROUP BY name ORDER BY num_spans DESC, name LIMIT 3
 CREATE OR REPLACE VIEW spans AS
 SELECT * FROM request_spans
 UNION ALL

@@ -13,6 +13,8 @@
 --: start_ns [ns, -] when it began, since the Unix epoch
 --: end_ns [ns, -] when it ended; NULL while nothing is known of it
 --: attributes [JSON, -] attributes, under stepscope.
+--= SELECT name, count(*) AS num_spans FROM step_spans
+--= GROUP BY name ORDER BY num_spans DESC, name LIMIT 3
 CREATE OR REPLACE MACRO step_span_id(engine, step) AS
   left(md5(format('stepscope/step/{:016x}/{}', engine, step)), 16);
 

@@ -13,6 +13,9 @@
 --: num_rejected_draft_tokens [tokens, lower] draft tokens that were not accepted; NULL until the
 --:   step is updated
 --: num_padding_tokens [tokens, lower] padding drafts
+--= SELECT sum(num_useful_prefill_tokens) AS prefill, sum(num_useful_decode_tokens) AS decode,
+--=   sum(num_recomputed_tokens) AS recomputed, sum(num_scheduled_tokens) AS scheduled
+--= FROM token_work
 CREATE OR REPLACE VIEW token_work AS
 SELECT
   engine,

@@ -1,28 +1,34 @@
 """Runs one reading statement for somebody else, within limits.
 
-One statement, SELECT or EXPLAIN, in a read-only transaction, in an instance without external
-access, until it is done or its time is up. Whoever asks for more rows than the cap gets the first
-ones, and is told.
+Three walls, each of which holds without the others: what the statement asks for is looked at first
+(`telemetry.store.statement`); it runs in a read-only transaction; and the instance has no access to
+files, networks, extensions or its own configuration. It runs until it is done or its time is up.
+Whoever asks for more rows than the cap gets the first ones, and is told.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
 
 from telemetry.errors import QueryFailed, QueryRefused, QueryTimeout
+from telemetry.store.statement import checked_statement
 
 Parameters: TypeAlias = list[Any] | tuple[Any, ...] | dict[str, Any] | None
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
 LONGEST_TIMEOUT_SECONDS = 86_400.0
 DEFAULT_MAX_ROWS = 1_000_000
+MAX_ANSWER_BYTES = 512 << 20
+MAX_MEMORY_BYTES = 4 << 30
+MAX_SPILL_BYTES = 8 << 30
 _BATCH_ROWS = 65_536
-_READING = ("SELECT", "EXPLAIN")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +60,41 @@ class Answer:
     truncated: bool
 
 
-def lock_down(connection: Any) -> None:
-    """Cuts an instance off from files and networks; it cannot be undone. Attach before."""
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET autoinstall_known_extensions = false")
-    connection.execute("SET lock_configuration = true")
+def lock_down(connection: Any, spill: Path) -> None:
+    """Cuts an instance off from files and networks; it cannot be undone. Attach before.
+
+    What does not fit into its memory goes to files in `spill`.
+    """
+    place = str(spill).replace("'", "''")
+    for setting in (
+        f"memory_limit = '{_memory_bytes() >> 20} MiB'",
+        f"temp_directory = '{place}'",
+        f"max_temp_directory_size = '{MAX_SPILL_BYTES >> 20} MiB'",
+        "enable_external_access = false",
+        "autoinstall_known_extensions = false",
+        "autoload_known_extensions = false",
+        "allow_community_extensions = false",
+        "python_enable_replacements = false",  # no variable of this program is a table
+        "lock_configuration = true",
+    ):
+        connection.execute(f"SET {setting}")
+
+
+def _memory_bytes() -> int:
+    """Returns what an instance may take of the memory that it shares with the engine."""
+    ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(MAX_MEMORY_BYTES, ram // 4)
 
 
 def run_query(connection: Any, sql: str, params: Parameters, limits: Limits) -> Answer:
     """Returns what one reading statement gives.
 
     Raises:
-        QueryRefused: It is not exactly one SELECT or EXPLAIN.
+        QueryRefused: It is not exactly one statement that only reads the log.
         QueryTimeout: It took longer than its limit.
         QueryFailed: DuckDB could not run it.
     """
-    statement = _checked(connection, sql)
+    statement = checked_statement(connection, sql)
     timed_out = threading.Event()
 
     def interrupt() -> None:
@@ -92,38 +117,18 @@ def run_query(connection: Any, sql: str, params: Parameters, limits: Limits) -> 
         timer.cancel()
 
 
-def _checked(connection: Any, sql: str) -> Any:
-    try:
-        statements = connection.extract_statements(sql)
-    except duckdb.Error as error:
-        raise QueryFailed(str(error)) from error
-    if len(statements) != 1:
-        raise QueryRefused(
-            f"{len(statements)} statements were given: a query is exactly one "
-            "(a PIVOT counts as one where it lists its values with IN)"
-        )
-    kind = statements[0].type.name
-    if kind not in _READING:
-        raise QueryRefused(f"{kind} is refused: a step log is read with SELECT (or EXPLAIN)")
-    return statements[0]
-
-
 def _run(connection: Any, statement: Any, params: Parameters, max_rows: int) -> Answer:
     connection.execute("BEGIN TRANSACTION READ ONLY")
     try:
-        connection.execute(statement, params)
-        return _fetch(connection, max_rows)
+        return _fetch(connection.sql(statement, params=params), max_rows)
     finally:
         connection.execute("ROLLBACK")
 
 
-def _fetch(connection: Any, max_rows: int) -> Answer:
+def _fetch(relation: Any, max_rows: int) -> Answer:
     """Reads rows until there are no more, or more than the cap."""
-    if not hasattr(connection, "to_arrow_reader"):
-        table = connection.to_arrow_table()
-        return Answer(table.slice(0, max_rows), table.num_rows > max_rows)
-    reader = connection.to_arrow_reader(_BATCH_ROWS)
-    batches, num_rows = [], 0
+    reader = relation.to_arrow_reader(_BATCH_ROWS)
+    batches, num_rows, num_bytes = [], 0, 0
     while num_rows <= max_rows:
         try:
             batch = reader.read_next_batch()
@@ -131,6 +136,12 @@ def _fetch(connection: Any, max_rows: int) -> Answer:
             break
         batches.append(batch)
         num_rows += batch.num_rows
+        num_bytes += batch.nbytes
+        if num_bytes > MAX_ANSWER_BYTES:
+            raise QueryRefused(
+                f"the answer is larger than {MAX_ANSWER_BYTES >> 20:,} MiB after {num_rows:,} rows: "
+                "name fewer columns, aggregate, or add LIMIT"
+            )
     table = pa.Table.from_batches(batches, schema=reader.schema)
     del reader
     return Answer(table.slice(0, max_rows), num_rows > max_rows)

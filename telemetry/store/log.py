@@ -8,9 +8,12 @@ collector wants them.
 
 from __future__ import annotations
 
+import shutil
 import socket
+import tempfile
 import threading
 import time
+import weakref
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -153,7 +156,7 @@ def _connect(log: Path, limits: Limits) -> _Backend:
                 return _LiveBackend(notice, limits)
             if not is_collected(log):
                 return _DirectBackend(log, limits)
-        except (ConnectionError, FileNotFoundError, LogBusy) as error:
+        except (ConnectionError, BlockingIOError, FileNotFoundError, LogBusy) as error:
             if time.monotonic() > deadline:
                 raise LogBusy(
                     f"the step log in {log} cannot be read: {error}. If `stepscope doctor` shows "
@@ -211,13 +214,15 @@ class _DirectBackend:
                 "or name another directory with --log"
             )
         self._connection: Any = duckdb.connect(":memory:")
+        spill = Path(tempfile.mkdtemp(prefix="stepscope-query-"))
+        self._remove_spill = weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
         try:
             for file in files:
                 attach(self._connection, file, read_only=True)
             create_log_views(self._connection, files)
-            lock_down(self._connection)
+            lock_down(self._connection, spill=spill)
         except duckdb.Error as error:
-            self._connection.close()
+            self.close()
             if is_locked(error):
                 raise LogBusy(str(error)) from error
             raise LogDamaged(
@@ -233,3 +238,4 @@ class _DirectBackend:
 
     def close(self) -> None:
         self._connection.close()
+        self._remove_spill()

@@ -124,7 +124,7 @@ def _fitted(column: Column, value: Any) -> Any:
         case "str":
             return clean_text(value if isinstance(value, str) else json.dumps(value, default=str))
         case "u4[]":
-            return _list_text(value)
+            return list_text(value)
         case "bool":
             return int(bool(value))
         case "f8":
@@ -136,7 +136,7 @@ def _fitted(column: Column, value: Any) -> Any:
             return NULLS[dtype]
 
 
-def _list_text(value: Any) -> str | None:
+def list_text(value: Any) -> str | None:
     """Returns a list of counts as text that DuckDB casts to a list."""
     if not isinstance(value, list) or not all(isinstance(v, int) for v in value):
         return None

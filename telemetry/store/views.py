@@ -19,16 +19,25 @@ _TEMPLATE = "nothing_yet"
 def create_log_views(connection: Any, files: Iterable[DayFile]) -> None:
     """Makes each table of the record a view over all attached days, then the library's views."""
     files = list(files)
+    present = _present(connection)
     connection.execute(f"CREATE SCHEMA {_TEMPLATE}")
     for dense in (False, True):
         for statement in create_tables(f"memory.{_TEMPLATE}", dense):
             connection.execute(statement)
         databases = [file.database for file in files if file.dense is dense]
         for table in tables_of(dense):
+            having = [database for database in databases if (database, table) in present]
             name = f"dense_{table}" if dense and table == "drains" else table
-            connection.execute(f"CREATE VIEW {name} AS {_union(table, databases)}")
+            connection.execute(f"CREATE VIEW {name} AS {_union(table, having)}")
     _create_lookups(connection, [file.database for file in files])
     create_views(connection)
+
+
+def _present(connection: Any) -> set[tuple[str, str]]:
+    """Returns which file has which table: a day that an older version wrote lacks newer ones."""
+    return set(
+        connection.execute("SELECT database_name, table_name FROM duckdb_tables()").fetchall()
+    )
 
 
 def _union(table: str, databases: list[str]) -> str:

@@ -52,7 +52,7 @@ class LogWriter:
             self._attach_all()
             # Text columns are text: guessing from a sample fails where most of it is NULL.
             self._connection.execute("SET pandas_analyze_sample = 0")
-            lock_down(self._connection)
+            lock_down(self._connection, spill=self.log / "spill")
         except duckdb.Error as error:
             self._connection.close()
             if is_locked(error):
@@ -220,5 +220,5 @@ class LogWriter:
             self._connection.close()
 
 
-_REPLACED = frozenset({"drains", "engines"})
+_REPLACED = frozenset({"drains", "engines", "exports"})
 """Tables with one row an engine and file: the newest one counts."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from engine.config import CacheConfig, EngineConfig, SchedulerConfig
+from engine.connectors import KVConnector
 from engine.request import Request
 from engine.runner.scripted import ScriptedRunner
 from engine.sampling import SamplingParams
@@ -37,11 +38,18 @@ class Run:
     recorder: ListRecorder = field(default_factory=ListRecorder)
     results: list[RequestOutput] = field(default_factory=list)
     num_requests: int = 0
+    connector: KVConnector | None = None
+    array_path: bool = True
     scheduler: Scheduler = field(init=False)
     runner: ScriptedRunner = field(init=False)
 
     def __post_init__(self) -> None:
-        self.scheduler = Scheduler(self.config, recorder=self.recorder)
+        self.scheduler = Scheduler(
+            self.config,
+            recorder=self.recorder,
+            connector=self.connector,
+            array_path=self.array_path,
+        )
         self.runner = ScriptedRunner(lambda request_id, n: 7)
 
     def add(

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from engine.request import Request
-from engine.scheduler import running_scan
-from engine.scheduler import scheduler as scheduler_module
+from engine.scheduler import new_tokens, running_scan
 from tests.conformance import check, find_vectors, main, unsupported
 
 DATA = Path(__file__).parents[1] / "data" / "vectors"
@@ -51,7 +50,7 @@ def _first_in_list(policy: str, running: list[Request]) -> Request:
     ("module", "target", "broken"),
     [
         (running_scan, "choose_victim", _first_in_list),
-        (scheduler_module, "stop_after", lambda *_: None),
+        (new_tokens, "stop_after", lambda *_: None),
         (running_scan, "drafts_within", lambda request, num_tokens: []),
     ],
 )

@@ -81,6 +81,15 @@ def test_of_a_whole_prompt_the_last_token_is_computed() -> None:
     assert step(run, ["a"]).num_scheduled_tokens == {"a": 1}
 
 
+def test_of_a_prompt_of_one_token_that_was_loaded_the_blocks_are_kept() -> None:
+    run = run_with(Connector({"a": 1}))
+    run.add("a", prompt=1)
+    step(run, finished_recving=frozenset(["a"]))
+    output = step(run, ["a"])
+    assert output.num_scheduled_tokens == {"a": 1}
+    assert output.num_prefix_hit_tokens == {"a": None}
+
+
 def test_a_synchronous_load_is_part_of_its_step() -> None:
     run = run_with(Connector({"a": 8}, is_async=False))
     run.add("a", prompt=12)

@@ -380,3 +380,24 @@ def test_a_cache_reset_preempts_all_and_resumes_them_in_order() -> None:
     output = run.step()
     assert list(output.num_scheduled_tokens) == ["a", "b", "c"]
     assert output.preempted_req_ids == {"a", "b", "c"}
+
+
+def test_a_victim_that_was_given_nothing_is_told_as_a_victim_alone() -> None:
+    run = Run(
+        config(
+            num_usable_blocks=4,
+            policy="priority",
+            max_num_batched_tokens=8,
+            long_prefill_token_threshold=4,
+            scheduler_reserve_full_isl=False,
+        )
+    )
+    run.add("low", prompt=40, priority=9)
+    run.step()
+    run.add("urgent", prompt=4, max_tokens=8, priority=0)
+    run.step()
+    output = run.scheduler.schedule(throttle_prefills=True)
+    run.scheduler.update_from_output(output, run.runner.execute(output))
+    assert output.preempted_in_order == ("low",)
+    assert run.last_step.num_zero_requests == 0
+    assert list(run.recorder.step_requests[-1][1].request) == [1]

@@ -19,6 +19,7 @@ from typing import Any, Self
 import duckdb
 import pyarrow as pa
 
+from telemetry.collector.prefix_tree import PrefixTree
 from telemetry.recorder import ListRecorder
 from telemetry.records import Column, StepRequests
 from telemetry.sql import create_views
@@ -75,10 +76,14 @@ class LogBuilder:
         for step in recorder.steps:
             moments[step.step] = step.ts
             log._add("steps", asdict(step))
-        for event in recorder.events:
+        prefixes = PrefixTree()
+        for seq, event in enumerate(recorder.events):
             table = event.TABLE or "request_events"
             known = {column.name for column in BASE_TABLES[table]}
             columns = {name: v for name, v in asdict(event).items() if name in known}
+            hashes = getattr(event, "prefix_hashes", None)
+            if hashes is not None and event.request is not None:
+                columns |= asdict(prefixes.share(seq, event.request, hashes))
             log._event(table, columns)
         for number, dense in recorder.step_requests:
             for row in _dense_rows(dense):
@@ -219,11 +224,12 @@ class LogBuilder:
         return self
 
 
-_SHARED_COLUMNS = ("seq", "step", "ts", "request", "reason", "text")
+_SHARED_COLUMNS = ("seq", "step", "ts", "request", "reason", "text", "num_steps_in_flight")
 _KIND_OF_TABLE = {
     "request_arrivals": EventKind.arrived,
     "request_finishes": EventKind.finished,
     "encoder_items": EventKind.item_scheduled,
+    "session_inputs": EventKind.input_added,
 }
 
 

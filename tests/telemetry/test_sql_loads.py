@@ -38,6 +38,27 @@ def test_a_load_without_an_end_is_pending_and_still_ages() -> None:
     assert row["load_ns"] == log.rows["steps"][-1]["updated_ts"] - row["started_ts"]
 
 
+def test_loads_of_different_encoder_items_may_overlap() -> None:
+    log = LogBuilder().arrived(0).step()
+    log.event(EventKind.load_started, 0, connector="encoder", text="i", num_tokens=8)
+    log.event(EventKind.load_started, 0, connector="encoder", text="j", num_tokens=4)
+    log.step().event(EventKind.load_finished, 0, connector="encoder", text="j", num_tokens=4)
+    log.step().event(EventKind.load_failed, 0, connector="encoder", text="i", num_tokens=8)
+    assert [(row["nth"], row["item_key"], row["outcome"]) for row in loads(log)] == [
+        (1, "i", "failed"),
+        (2, "j", "finished"),
+    ]
+
+
+def test_the_late_end_of_a_load_changes_nothing() -> None:
+    log = LogBuilder().arrived(0).step().event(EventKind.load_started, 0)
+    log.step().event(EventKind.load_timed_out, 0)
+    timed_out = log.now
+    log.step().event(EventKind.load_finished, 0)
+    (row,) = loads(log)
+    assert (row["outcome"], row["ended_ts"]) == ("timed_out", timed_out)
+
+
 def test_each_load_of_a_request_is_its_own_row() -> None:
     log = LogBuilder().arrived(0).step().event(EventKind.load_started, 0)
     log.step().event(EventKind.load_timed_out, 0)

@@ -74,8 +74,8 @@ def step(
     return SchedulerOutput(
         step=0,
         scheduled_new_reqs=tuple(r for r in requests if isinstance(r, NewRequestData)),
-        scheduled_cached_reqs=tuple(r for r in requests if isinstance(r, CachedRequestData)),
-        num_scheduled_tokens=scheduled,
+        other_cached_reqs=tuple(r for r in requests if isinstance(r, CachedRequestData)),
+        other_scheduled_tokens=scheduled,
         total_num_scheduled_tokens=sum(scheduled.values()),
         finished_req_ids=frozenset(finished),
         preempted_req_ids=frozenset(preempted),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -125,6 +127,70 @@ def test_the_end_of_a_request_that_never_ran_changes_nothing() -> None:
     batch = make_batch()
     batch.apply(step({}, finished=["ghost"]))
     assert batch.request_ids == frozenset()
+
+
+def test_a_session_comes_as_new_again_and_goes_on_in_its_blocks() -> None:
+    batch = make_batch()
+    take(batch, step({"s": 4}, new("s", [1, 2, 3, 4], [5])), token=9)
+    take(batch, step({"s": 1}, running("s", 4, 1, [6])), token=8)
+    turn = new("s", [1, 2, 3, 4, 9, 30, 31, 32], [5, 6], num_computed=5)
+    inputs = take(batch, step({"s": 3}, turn))
+    assert inputs.token_ids.tolist() == [30, 31, 32]
+    assert inputs.positions.tolist() == [5, 6, 7]
+    assert inputs.block_tables.tolist() == [[5, 6]]
+    assert inputs.sampling_seqs.tolist() == [0]
+    assert batch.num_prompt_tokens[batch.row_of("s")] == 8
+
+
+@pytest.mark.parametrize(
+    ("prompt", "blocks", "num_computed"),
+    [
+        ([1, 2, 3, 4, 9, 30], [5, 7], 5),  # other blocks
+        ([1, 2, 3, 3, 9, 30], [5, 6], 5),  # other tokens
+        ([1, 2, 3, 4, 9, 8, 30], [5, 6], 6),  # more computed than there is
+    ],
+)
+def test_a_session_that_does_not_go_on_where_it_was_is_refused(
+    prompt: list[int], blocks: list[int], num_computed: int
+) -> None:
+    batch = make_batch()
+    take(batch, step({"s": 4}, new("s", [1, 2, 3, 4], [5])), token=9)
+    take(batch, step({"s": 1}, running("s", 4, 1, [6])), token=8)
+    with pytest.raises(BatchError, match="not those of a session's last turn"):
+        batch.apply(step({"s": 1}, new("s", prompt, blocks, num_computed=num_computed)))
+
+
+def test_a_session_that_lost_its_blocks_comes_as_new_with_others() -> None:
+    batch = make_batch()
+    take(batch, step({"s": 2}, new("s", [1, 2], [5])), token=9)
+    batch.apply(step({}, preempted=["s"]))
+    inputs = take(batch, step({"s": 3}, new("s", [1, 2, 30], [7])))
+    assert inputs.block_tables.tolist() == [[7]]
+
+
+def test_tokens_that_were_not_sampled_are_run_like_the_others() -> None:
+    batch = make_batch()
+    take(batch, step({"a": 2}, new("a", [1, 2], [5])), token=9)
+    jumped = replace(running("a", 2, 3, [6]), new_token_ids=(40, 41))
+    inputs = take(batch, step({"a": 3}, jumped), token=8)
+    assert inputs.token_ids.tolist() == [9, 40, 41]
+    assert batch.token_ids[batch.row_of("a"), :6].tolist() == [1, 2, 9, 40, 41, 8]
+
+
+def test_a_request_may_begin_with_outputs() -> None:
+    batch = make_batch()
+    begun = replace(new("a", [1, 2], [5]), output_token_ids=(40,))
+    inputs = take(batch, step({"a": 3}, begun))
+    assert inputs.token_ids.tolist() == [1, 2, 40]
+    assert batch.num_prompt_tokens[batch.row_of("a")] == 2
+
+
+def test_tokens_beyond_the_models_length_are_refused() -> None:
+    batch = InputBatch(max_num_seqs=1, max_model_len=4, block_size=4)
+    take(batch, step({"a": 2}, new("a", [1, 2], [5])))
+    jumped = replace(running("a", 2, 4), new_token_ids=(40, 41, 42))
+    with pytest.raises(BatchError, match="has 6 tokens but max_model_len is 4"):
+        batch.apply(step({"a": 1}, jumped))
 
 
 def test_an_ended_victim_cannot_come_back() -> None:

@@ -72,6 +72,10 @@ FORBIDDEN = [
     "BEGIN",
     "",
     "-- nothing",
+    "SELECT * FROM read_csv('/etc/passwd')",
+    "SELECT * FROM read_text('/etc/passwd')",
+    "SELECT * FROM glob('/etc/*')",
+    "EXPLAIN ANALYZE INSERT INTO memory.nothing_yet.steps (step) VALUES (1)",
 ]
 
 
@@ -84,11 +88,7 @@ def test_what_is_no_reading_statement_is_refused(log: Log, sql: str) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "SELECT * FROM read_csv('/etc/passwd')",
-        "SELECT * FROM read_text('/etc/passwd')",
-        "SELECT * FROM glob('/etc/*')",
         "FROM '/etc/passwd'",
-        "EXPLAIN ANALYZE INSERT INTO memory.nothing_yet.steps (step) VALUES (1)",
         "SELECT nope FROM steps",
         "SELEC 1",
     ],

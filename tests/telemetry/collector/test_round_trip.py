@@ -11,6 +11,7 @@ import pytest
 
 from telemetry.records import (
     EVENT_CLASSES,
+    SCHEMA_VERSION,
     EngineRow,
     Event,
     RequestAdmitted,
@@ -28,6 +29,7 @@ from tests.telemetry.ring.builders import blank, filled, step
 
 KINDS = {
     "request_arrivals": EventKind.arrived,
+    "session_inputs": EventKind.input_added,
     "request_finishes": EventKind.finished,
     "encoder_items": EventKind.item_scheduled,
     "request_events": EventKind.preempted,
@@ -179,7 +181,7 @@ def test_events_keep_their_order_within_a_step(tmp_path: Path) -> None:
 def test_every_file_carries_version_and_vocabulary(tmp_path: Path) -> None:
     log = tmp_path / "log"
     collect(log, detail="full")
-    assert rows(log, "FROM schema_info") == [(1,)]
+    assert rows(log, "FROM schema_info") == [(SCHEMA_VERSION,)]
     assert rows(log, "SELECT name FROM vocabulary WHERE enum = 'event_kind' AND code = 6") == [
         ("preempted",)
     ]

@@ -37,6 +37,7 @@ def filled(cls: type, **given: Any) -> Any:
             "bool": True,
             "f8": index + 0.5,
             "u4[]": [index, 0, 7],
+            "hashes": b"",
             "i4": -index,
             "i8": -index,
         }.get(column.dtype, index)

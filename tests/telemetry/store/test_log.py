@@ -93,6 +93,22 @@ def test_a_file_of_an_older_version_opens_and_is_brought_up_to_date(tmp_path: Pa
     ring.close()
 
 
+def test_a_file_of_an_older_version_that_lacks_a_table_opens(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    ring = ring_for(log)
+    record(ring, 0, 2)
+    collect(log)
+    ring.close()
+    [path] = log.glob("*.duckdb")
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("DROP TABLE session_inputs")
+        connection.execute("UPDATE schema_info SET version = 1")
+    assert rows(log, "SELECT count(*) FROM session_inputs") == [(0,)]
+    assert rows(log, "SELECT count(*) FROM steps") == [(2,)]
+    collect(log)
+    assert rows(log, "SELECT version FROM schema_info ORDER BY version") == [(1,), (2,)]
+
+
 def test_files_have_the_storage_version_that_duckdb_1_0_reads(tmp_path: Path) -> None:
     log = tmp_path / "log"
     collect(log)

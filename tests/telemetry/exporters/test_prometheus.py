@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from telemetry.exporters.prometheus import HISTOGRAMS, metrics_app, render
 
-CATALOG = Path(__file__).parents[2].parent / "shared" / "vllm" / "metrics_catalog.json"
+CATALOG = Path(__file__).parents[3].parent / "shared" / "vllm" / "metrics_catalog.json"
 
 
 @dataclass

@@ -1,0 +1,59 @@
+"""An engine's configuration, made again of what its log says of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+from engine.config import (
+    CacheConfig,
+    EncoderConfig,
+    EngineConfig,
+    KVConnectorConfig,
+    KVGroupConfig,
+    SchedulerConfig,
+    SpeculationConfig,
+)
+
+_Part = TypeVar("_Part")
+
+
+def config_from(settings: str) -> EngineConfig:
+    """Returns the configuration that `EngineConfig.to_json` wrote.
+
+    Settings that this version does not know are passed over; those that were not written have
+    their defaults.
+
+    Raises:
+        ConfigError: a value cannot be used.
+    """
+    found: Mapping[str, Any] = json.loads(settings)
+    cache = dict(found.get("cache") or {})
+    cache["groups"] = tuple(_part(KVGroupConfig, group) for group in cache.get("groups", ()))
+    encoder, connector = found.get("encoder"), found.get("kv_connector")
+    return EngineConfig(
+        kv_connector=None if connector is None else _part(KVConnectorConfig, connector),
+        encoder=None if encoder is None else _part(EncoderConfig, encoder),
+        speculation=_part(SpeculationConfig, found.get("speculation") or {}),
+        scheduler=_part(SchedulerConfig, found.get("scheduler") or {}),
+        cache=_part(CacheConfig, cache),
+        allow_oversize=bool(found.get("allow_oversize", False)),
+    )
+
+
+def without_deadlines(config: EngineConfig) -> EngineConfig:
+    """Returns the configuration without time-outs: a replay knows from the log what timed out."""
+    connector = config.kv_connector
+    if connector is None:
+        return config
+    patient = replace(
+        connector, load_timeout_seconds=None, ack_timeout_seconds=None, lease_seconds=None
+    )
+    return replace(config, kv_connector=patient)
+
+
+def _part(cls: type[_Part], values: Mapping[str, Any]) -> _Part:
+    known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+    return cls(**{name: value for name, value in values.items() if name in known})

@@ -1,0 +1,103 @@
+"""Serves the collector's page at `/metrics`, to this machine alone unless told otherwise.
+
+Reading only, one path, no request ids on it. A page that cannot be read is a 503 with the reason:
+old numbers would look like an engine at rest.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from telemetry.exporters.attributes import bounded
+
+PATH = "/metrics"
+MOST_AT_ONCE = 8
+CLIENT_SECONDS = 10.0
+"""A client that says nothing for so long is hung up on."""
+
+
+class MetricsServer:
+    """An HTTP server in threads of its own, until it is closed."""
+
+    def __init__(self, host: str, port: int, read: Callable[[], bytes]) -> None:
+        """Listens at `host` and `port`; port 0 takes a free one. `read` makes the page.
+
+        Raises:
+            OSError: The address cannot be listened at.
+        """
+        self._server = _Server((host, port), _handler(read))
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="stepscope-metrics", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        host, port = str(self._server.server_address[0]), self._server.server_address[1]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
+
+    def close(self) -> None:
+        """Stops listening. A page that is being made is not waited for."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(timeout=5.0)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 16
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """Binds, and asks no name server what this machine is called."""
+        TCPServer.server_bind(self)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away is nobody's error."""
+
+
+def _handler(read: Callable[[], bytes]) -> type[BaseHTTPRequestHandler]:
+    slots = threading.Semaphore(MOST_AT_ONCE)
+
+    class Handler(BaseHTTPRequestHandler):
+        server_version = "stepscope"
+        sys_version = ""
+        timeout = CLIENT_SECONDS
+
+        def do_GET(self) -> None:
+            if self.path.partition("?")[0] != PATH:
+                return self._answer(404, f"there is one page here: {PATH}\n".encode())
+            if not slots.acquire(blocking=False):
+                return self._answer(503, f"# {MOST_AT_ONCE} scrapes are running\n".encode())
+            try:
+                status, body = 200, read()
+            except Exception as error:  # the scraper is told; the collector goes on
+                status, body = 503, f"# {bounded(str(error))}\n".encode()
+            finally:
+                slots.release()
+            return self._answer(status, body)
+
+        def _answer(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            kind = CONTENT_TYPE_LATEST if status == 200 else "text/plain; charset=utf-8"
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """A scrape every few seconds is not worth a line."""
+
+    return Handler

@@ -1,0 +1,48 @@
+"""What can be asked: the saved queries, views, macros and tables, a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from telemetry.query.saved import own_directory
+from telemetry.rendering import printable
+from telemetry.sql import MACRO_DOCS, VIEWS
+from telemetry.sql.documentation import SavedQuery
+from telemetry.sql.table_docs import TABLE_DOCS
+
+WIDTH = 100
+
+
+def listing(queries: Mapping[str, SavedQuery]) -> str:
+    """Returns the four lists; queries of the user are untrusted text."""
+    parts = [
+        ("saved queries   stepscope query NAME --since 1h", _query_lines(queries)),
+        ("views           stepscope query 'FROM NAME LIMIT 10'", _lines(VIEWS.items())),
+        ("macros", [(macro.signature, macro.doc) for macro in MACRO_DOCS.values()]),
+        ("tables", _lines(TABLE_DOCS.items())),
+    ]
+    width = min(40, max(len(name) for _, lines in parts for name, _ in lines))
+    text = "\n\n".join(
+        "\n".join([title, *(_line(name, doc, width) for name, doc in lines)])
+        for title, lines in parts
+    )
+    return f"{text}\n\nYour own queries: files NAME.sql in {own_directory()}, or --queries DIR"
+
+
+def _query_lines(queries: Mapping[str, SavedQuery]) -> list[tuple[str, str]]:
+    return [(name, query.question or query.doc) for name, query in queries.items()]
+
+
+def _lines(documented: Iterable[tuple[str, object]]) -> list[tuple[str, str]]:
+    return [(name, str(getattr(each, "doc", ""))) for name, each in documented]
+
+
+def _line(name: str, doc: str, width: int) -> str:
+    text = f"  {printable(name):<{width}}  {first_sentence(printable(doc))}"
+    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+
+
+def first_sentence(doc: str) -> str:
+    """Returns a documentation's first sentence, without its dot."""
+    end = min((at for at in (doc.find(". "), doc.find(": ")) if at > 0), default=len(doc))
+    return doc[:end].rstrip(".")
