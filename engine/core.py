@@ -97,8 +97,9 @@ class EngineCore:
             self._forget(request, reason)
 
     def abort_all(self, reason: FinishReason) -> None:
-        """Ends whatever has not ended."""
+        """Ends whatever has not ended, and hands over what the record still holds back."""
         self.abort(list(self._requests), reason)
+        self.scheduler.journal.flush()
 
     def fail_all(self, error: str) -> None:
         """Writes the ends of whatever has not ended, after a step that failed half-way.

@@ -80,6 +80,11 @@ def printable(text: str) -> str:
     )
 
 
+def printable_lines(text: str) -> str:
+    """Returns the same for a text of several lines, which stay lines."""
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
 def engine_hex(engine: int) -> str:
     """Returns an engine's id as people see it."""
     return f"{engine:016x}"

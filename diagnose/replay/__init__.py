@@ -2,8 +2,8 @@
 
 Its tour: `inputs` is all that reached the scheduler, from the `rows` of its log: `settings`,
 `requests`, `texts` and the `tokens` that are made up for them, `answers` of connectors, and the
-`calls` in their `order`; `run` gives it all to a fresh scheduler. A run that is replayed under its own settings takes the same decisions, in
-every step.
+`calls` in their `order`; `run` gives it all to a fresh scheduler. A run that is replayed under its
+own settings takes the same decisions, in every step.
 
 What happens between two steps is not computed: a replay needs no model, and no time.
 """

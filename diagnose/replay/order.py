@@ -80,7 +80,7 @@ class _Order:
             self._num_taken_in += 1
         yield from self._outside.get((self.num_decided, self._num_taken_in), ())
 
-    # ------------------------------------------------------------------------------- what goes where
+    # ------------------------------------------------------------------------------ what goes where
 
     def _sort(self, row: Row) -> None:
         if row["kind"] == EventKind.preempted:

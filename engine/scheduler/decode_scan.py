@@ -1,10 +1,9 @@
 """The scans' array path: all rows of `DecodeRows` are served, and take their tokens, at once.
 
 It stands in for the first part of the running scan, and of an update, where that part is nothing
-but decodes: every row gets one token, those at a block boundary a block. Where blocks are short
-under first come, first served, victims come off the end of the running list as they do in the
-ordinary scan. Everything else (too small a budget, a victim by priority, a load that failed)
-dissolves the rows, and the ordinary scan goes on from there.
+but decodes: every row gets one token, those at a block boundary a block, and victims are chosen as
+in the ordinary scan. What is not so simple (too small a budget, tokens that are missing, a row that
+has to go itself in the middle of the list) dissolves the rows, and the ordinary way is taken.
 """
 
 from __future__ import annotations
@@ -13,12 +12,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from engine.request import Request, RequestStatus
+from engine.request import Request
 from engine.scheduler.async_output import reaches_its_end
 from engine.scheduler.decode_order import DecodeOrder, Int32s
-from engine.scheduler.output import DecodeBatch, ModelRunnerOutput, SchedulerOutput
-from engine.scheduler.plan import StepPlan
+from engine.scheduler.output import ModelRunnerOutput, SchedulerOutput
+from engine.scheduler.plan import Grant, StepPlan
 from engine.scheduler.preemption import preempt
+from engine.scheduler.queues import choose_victim
 from engine.scheduler.state import SchedulerState
 from engine.scheduler.stopping import stop_after
 from telemetry.vocabulary import FinishReason, ZeroReason
@@ -26,30 +26,35 @@ from telemetry.vocabulary import FinishReason, ZeroReason
 # ------------------------------------------------------------------------------------ in a schedule
 
 
-def serve_decodes(state: SchedulerState, plan: StepPlan) -> None:
-    """Gives each row its token and its block; dissolves the rows where that is not so simple."""
+def serve_decodes(state: SchedulerState, plan: StepPlan) -> int | None:
+    """Gives each row its token and its block.
+
+    Returns:
+        The place in the running list at which the running scan has ended; None if it goes on.
+    """
     rows = state.decodes
     if rows.is_off:
-        return
+        return None
     if plan.token_budget < len(rows) or not all(map(_still_rests, rows.resting)):
         rows.dissolve()
     if plan.token_budget > 0:
         _join_newcomers(state, plan)
     rows.rest(rows.that_reach_their_end())
-    needing = rows.that_need_a_block()
+    needing = [rows.order.requests[row] for row in rows.that_need_a_block()]
+    end, grown = None, dict[Request, int]()
     if len(needing) <= state.kv.pool.num_free:
-        new_blocks = dict(zip(needing, _grow(state, needing), strict=True))
-    elif state.limits.policy == "fcfs":
-        new_blocks = _grow_under_pressure(state, plan, needing)
+        grown.update(zip(needing, state.kv.grow(needing), strict=True))
     else:
-        rows.dissolve()
+        end = _grow_under_pressure(state, plan, needing, grown)
+    if end is not None and end < len(state.running):
+        _unfold(state, plan, end, grown)
+    state.kv.enter_filled(rows.flushed(rows.that_fill_a_block()))
     for request in rows.resting:
         plan.gave_nothing(request, 1, _why_it_rests(request))
-    if not rows.order.requests:
-        return
-    state.kv.enter_filled(rows.flushed(rows.that_fill_a_block()))
-    plan.decodes = DecodeBatch(rows.order, rows.num_scheduled, rows.num_taken, new_blocks)
-    plan.token_budget -= len(rows)
+    if rows.order.requests:
+        plan.decodes = rows.as_batch(grown)
+        plan.token_budget -= len(rows)
+    return end
 
 
 def _still_rests(request: Request) -> bool:
@@ -100,27 +105,40 @@ def _just_decodes(state: SchedulerState, request: Request, in_flight: list[int])
     )
 
 
-def _grow(state: SchedulerState, rows: list[int]) -> list[int]:
-    requests = state.decodes.order.requests
-    return state.kv.grow([requests[row] for row in rows])
-
-
 def _grow_under_pressure(
-    state: SchedulerState, plan: StepPlan, needing: list[int]
-) -> dict[int, int]:
-    """Finds a block for each row in turn; returns them by row. The last in the list have to go."""
-    new_blocks: dict[int, int] = {}
-    for row in needing:
-        if row >= len(state.decodes):
-            break
-        request = state.decodes.order.requests[row]
-        while state.kv.pool.num_free == 0:
-            preempt(state, state.running[-1], beneficiary=request, plan=plan, num_blocks_needed=1)
-            if request.status is RequestStatus.PREEMPTED:
-                return new_blocks
-        state.journal.beneficiary_allocated(request)
-        (new_blocks[row],) = state.kv.grow([request])
-    return new_blocks
+    state: SchedulerState, plan: StepPlan, needing: list[Request], grown: dict[Request, int]
+) -> int | None:
+    """Finds a block for each of some rows in turn, preempting until one is free.
+
+    Returns:
+        Where in the running list a row stood that had to go itself; None if none had to.
+    """
+    for request in needing:
+        while request.slot is not None and state.kv.pool.num_free == 0:
+            victim = choose_victim(state.limits.policy, state.running)
+            place = state.running.index(victim)
+            preempt(state, victim, beneficiary=request, plan=plan, num_blocks_needed=1)
+            if victim is request:
+                return place
+        if request.slot is not None:
+            state.journal.beneficiary_allocated(request)
+            (grown[request],) = state.kv.grow([request])
+    return None
+
+
+def _unfold(state: SchedulerState, plan: StepPlan, end: int, grown: dict[Request, int]) -> None:
+    """Makes ordinary grants of what the rows before a place got; those behind it get nothing."""
+    rows, resting = state.decodes, dict(state.decodes.resting)
+    served = [request for request in state.running[:end] if request not in resting]
+    filling = [row for row in rows.that_fill_a_block() if row < len(served)]
+    state.kv.enter_filled(rows.flushed(filling))
+    rows.dissolve()
+    for request in state.running[:end]:
+        if request in resting:
+            plan.gave_nothing(request, 1, _why_it_rests(request))
+        else:
+            new_blocks = ([grown[request]],) if request in grown else ()
+            plan.give(Grant(request, 1, 1, new_blocks))
 
 
 # ------------------------------------------------------------------------------------- in an update

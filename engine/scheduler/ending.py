@@ -47,7 +47,7 @@ def end(state: SchedulerState, request: Request, reason: FinishReason) -> None:
 def end_from_outside(state: SchedulerState, requests: list[Request], reason: FinishReason) -> None:
     """Ends requests wherever they stand."""
     gone = set(requests)
-    rows = [row for request in gone if (row := state.decodes.row_of(request)) is not None]
+    rows = [state.decodes.row_of(request) for request in gone if request.slot is not None]
     if rows:
         state.decodes.remove(sorted(rows))
     state.running = [request for request in state.running if request not in gone]
@@ -59,6 +59,8 @@ def end_from_outside(state: SchedulerState, requests: list[Request], reason: Fin
 
 def end_failed(state: SchedulerState) -> list[RequestOutput]:
     """Ends the requests that were found to have failed in this step."""
+    if not state.failed:
+        return []
     failed, state.failed = state.failed, {}
     failed = {request: why for request, why in failed.items() if not request.is_finished}
     if failed:

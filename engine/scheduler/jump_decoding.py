@@ -39,8 +39,8 @@ def request_to_extend(state: SchedulerState, request_id: str) -> Request:
             f"request {request_id!r} has a token on its way, and what is appended comes after it: "
             "append after the update that brings it"
         )
-    if (row := state.decodes.row_of(request)) is not None:
-        state.decodes.keep_first(row)
+    if request.slot is not None:
+        state.decodes.keep_first(state.decodes.row_of(request))
     return request
 
 

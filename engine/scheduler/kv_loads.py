@@ -152,9 +152,10 @@ def _keep(state: SchedulerState, request: Request) -> None:
 
 def release_deferred(state: SchedulerState, step: int) -> None:
     """Gives back the blocks that waited for this step, in the order in which requests ended."""
+    if not state.deferred_frees:
+        return
     due = [request for until, request in state.deferred_frees if until <= step]
-    if due:
-        state.deferred_frees = [(u, r) for u, r in state.deferred_frees if u > step]
+    state.deferred_frees = [(u, r) for u, r in state.deferred_frees if u > step]
     for request in due:
         state.kv.release(request)
         state.kv.forget(request)

@@ -8,7 +8,7 @@ when it comes back, all its tokens and its whole block table are sent again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import overload
@@ -99,6 +99,12 @@ class DecodeBatch:
         """Returns what was added to a row's block table."""
         block = self.new_blocks.get(row)
         return () if block is None else ([block],)
+
+    def without(self, row: int, order: DecodeOrder) -> DecodeBatch:
+        """Returns the batch without a row, which `order` does not have any more."""
+        blocks = self.new_blocks.items()
+        others = {each - (each > row): block for each, block in blocks if each != row}
+        return replace(self, order=order, new_blocks=others)
 
     def as_cached_requests(self) -> Iterator[CachedRequestData]:
         """Yields the same told one by one."""

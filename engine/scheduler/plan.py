@@ -100,16 +100,6 @@ class StepPlan:
             self.encoder_budget += grant.num_embeds
         return grant
 
-    def unfold_decodes(self) -> None:
-        """Makes an ordinary grant of each decode: one of them may have to be withdrawn."""
-        batch, self.decodes = self.decodes, None
-        if batch is not None:
-            grants = {
-                request.request_id: Grant(request, 1, 1, batch.blocks_of(row))
-                for row, request in enumerate(batch.order.requests)
-            }
-            self.grants = grants | self.grants
-
     def adapters(self) -> set[str]:
         """Returns the adapters of the requests that were given tokens."""
         named = {a for grant in self.grants.values() if (a := grant.request.adapter) is not None}

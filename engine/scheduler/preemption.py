@@ -23,8 +23,9 @@ def preempt(
     reset of the prefix cache.
     """
     if victim.slot is not None:
-        _leave_rows(state, victim, plan)
-    withdrawn = plan.withdraw(victim) if plan is not None else None
+        withdrawn = _take_off_rows(state, victim, beneficiary, plan)
+    else:
+        withdrawn = plan.withdraw(victim) if plan is not None else None
     state.running.remove(victim)
     state.decodes.resting.pop(victim, None)
     free_before = state.kv.pool.num_free
@@ -52,14 +53,23 @@ def preempt(
         plan.preempted.append(victim)
 
 
-def _leave_rows(state: SchedulerState, victim: Request, plan: StepPlan | None) -> None:
-    """Takes the victim off the array path; all of it is left where it has been served already."""
-    row = state.decodes.row_of(victim)
+def _take_off_rows(
+    state: SchedulerState, victim: Request, beneficiary: Request | None, plan: StepPlan | None
+) -> Grant | None:
+    """Takes a victim off the array path; returns its grant of this step, if it has been served.
+
+    While rows are being served, that is so if it stands before the beneficiary.
+    """
+    rows = state.decodes
+    row = rows.row_of(victim)
+    was_served = plan is not None and plan.decodes is not None
+    if beneficiary is not None and beneficiary.slot is not None:
+        was_served = row < rows.row_of(beneficiary)
+    rows.remove([row])
     if plan is not None and plan.decodes is not None:
-        plan.unfold_decodes()
-        state.decodes.dissolve()
-    elif row is not None:
-        state.decodes.remove([row])
+        plan.decodes = plan.decodes.without(row, rows.order) if len(rows) else None
+        plan.token_budget += 1
+    return Grant(victim, 1, 1, ()) if was_served else None
 
 
 def _fate_of_output(state: SchedulerState, beneficiary: Request | None) -> StaleOutput:

@@ -25,7 +25,10 @@ from telemetry.vocabulary import ZeroReason
 
 def serve_running(state: SchedulerState, plan: StepPlan) -> None:
     """Serves the running list in its order, until the budget or the blocks run out."""
-    serve_decodes(state, plan)
+    end = serve_decodes(state, plan)
+    if end is not None:
+        _note_unserved(state, plan, end)
+        return
     index = state.decodes.num_in_front
     while index < len(state.running) and room_for_another(state, plan) > 0:
         request = state.running[index]
@@ -102,6 +105,8 @@ def _extend_or_preempt(
 
 def _note_unserved(state: SchedulerState, plan: StepPlan, index: int) -> None:
     """Gives everybody that the running scan did not reach a reason."""
+    if index == len(state.running):
+        return
     reason = ZeroReason.behind_preempted
     if plan.victim_not_releasable:
         reason = ZeroReason.victim_not_releasable

@@ -84,8 +84,8 @@ class Scheduler(SchedulerState):
             kept = [] if request.is_prefill_chunk else list(token_ids)
             if request.grammar is not None:
                 kept = request.grammar.accepted_prefix(kept)
-            if kept and (row := self.decodes.row_of(request)) is not None:
-                self.decodes.keep_first(row)
+            if kept and request.slot is not None:
+                self.decodes.keep_first(self.decodes.row_of(request))
             request.draft_token_ids = kept
             proposed[request] = len(kept)
         self.journal.drafts_proposed(proposed)
@@ -194,18 +194,12 @@ class Scheduler(SchedulerState):
     def _begin_step(self, throttle_prefills: bool) -> StepPlan:
         limits, config = self.limits, self.config
         budget = 0 if self.pause is PauseState.PAUSED_ALL else limits.scheduled_tokens
-        cap = None
-        num_requests = len(self.running) + self.num_waiting
-        if limits.long_prefill_token_threshold > 0 and num_requests >= 2:
-            cap = limits.long_prefill_token_threshold
-            if limits.long_prefill_token_threshold_adaptive:
-                cap = max(cap, limits.max_num_batched_tokens // num_requests)
         plan = StepPlan(
             step=self.num_steps,
             started_ts=self.clock(),
             full_budget=budget,
             token_budget=budget,
-            token_cap=cap,
+            token_cap=self._token_cap(),
             encoder_budget=0 if config.encoder is None else config.encoder.compute_budget,
             defers_prefills=throttle_prefills
             and not self.left_ready_waiting
@@ -215,6 +209,19 @@ class Scheduler(SchedulerState):
         self.journal.begin_step(plan)
         self.num_steps += 1
         return plan
+
+    def _token_cap(self) -> int | None:
+        """Returns what one request may get at most while there are others; None for no limit."""
+        limits = self.limits
+        cap = limits.long_prefill_token_threshold
+        if cap == 0:
+            return None
+        num_requests = len(self.running) + self.num_waiting
+        if num_requests < 2:
+            return None
+        if limits.long_prefill_token_threshold_adaptive:
+            return max(cap, limits.max_num_batched_tokens // num_requests)
+        return cap
 
     def _finish_schedule(self, plan: StepPlan) -> SchedulerOutput:
         """Advances everybody's computed tokens and tells the runner what has changed."""

@@ -47,8 +47,13 @@ class Excerpt:
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """Returns the rows of a statement."""
-        rows: list[dict[str, Any]] = self._connection.execute(sql).to_arrow_table().to_pylist()
+        rows: list[dict[str, Any]] = arrow_table(self._connection, sql).to_pylist()
         return rows
+
+
+def arrow_table(connection: Any, sql: str) -> pa.Table:
+    """Returns the rows of a statement; a relation, since 2.x copies what was executed once more."""
+    return connection.sql(sql).to_arrow_table()
 
 
 def table_rows(log: LogReader, table: str, where: str) -> pa.Table:

@@ -76,11 +76,18 @@ class Exports:
         """Starts what the settings ask for. What cannot start is told, and left aside."""
         if not self._settings.wants_anything:
             return
-        for begin in (self._serve_page, self._send_spans, self._push_metrics):
+        for what, begin in (
+            (f"the metrics page at port {self._settings.metrics_port}", self._serve_page),
+            ("traces", self._send_spans),
+            ("metrics", self._push_metrics),
+        ):
             try:
                 begin()
+            except ModuleNotFoundError as error:
+                remedy = "pip install 'stepscope[otlp]'"
+                self._problems.append(f"{what}: {error.name} is not installed: {remedy}")
             except Exception as error:  # the telemetry edge: the record goes on without
-                self._problems.append(f"{begin.__name__.strip('_')}: {error}")
+                self._problems.append(f"{what}: {error}")
         for problem in self._problems:
             _log.warning("not exported: %s", problem)
         self._publish()
@@ -267,5 +274,7 @@ class LentLog:
             StepscopeError: The log is being opened.
             duckdb.Error: It was closed meanwhile.
         """
+        from telemetry.exporters.excerpt import arrow_table
+
         with self._lend() as connection:
-            return connection.execute(sql).to_arrow_table()
+            return arrow_table(connection, sql)

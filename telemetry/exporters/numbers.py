@@ -94,7 +94,10 @@ class Numbers:
         since = time.time_ns() - int(REMEMBERED_SECONDS * NS_PER_SECOND)
         sql = _ENGINES.format(since=since, attached=attached, most=len(sights) + MOST_ENDED)
         engines = {row["engine"]: row for row in self._log.query(sql).to_pylist()}
-        self._totals = {engine: self._totals_of(engine) for engine in engines}
+        self._totals = {
+            engine: self._totals_of(engine, has_ended=bool(row["closed"]))
+            for engine, row in engines.items()
+        }
         self.started_ns = {
             engine_hex(engine): row["started_ts"]
             for engine, row in engines.items()
@@ -102,9 +105,9 @@ class Numbers:
         }
         return engines
 
-    def _totals_of(self, engine: int) -> EngineTotals:
+    def _totals_of(self, engine: int, *, has_ended: bool) -> EngineTotals:
         totals = self._totals.get(engine) or EngineTotals(engine)
-        totals.read(self._log)
+        totals.read(self._log, has_ended=has_ended)
         return totals
 
     def _samples(

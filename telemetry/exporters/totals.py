@@ -69,6 +69,8 @@ class EngineTotals:
 
     def __init__(self, engine: int) -> None:
         self.engine = engine
+        self.is_complete = False
+        """The engine has ended and nothing of it can be new any more."""
         self.preemptions: Counter[str] = Counter({cause.name: 0 for cause in PreemptionCause})
         self.tokens_lost: Counter[str] = Counter(self.preemptions)
         self.num_unattributed: int | None = None
@@ -88,18 +90,21 @@ class EngineTotals:
         known = dict.fromkeys(REGIONS, 0) | self._dropped
         return known | {"events": known["events"] + self._dropped_events}
 
-    def read(self, log: LogReader) -> None:
-        """Adds what is new in the log.
+    def read(self, log: LogReader, *, has_ended: bool = False) -> None:
+        """Adds what is new in the log; `has_ended` says that all of the engine is there.
 
         Steps come first: whatever their counter of preemptions has seen is then in the events.
 
         Raises:
             StepscopeError: The log cannot be read now; the next call reads on from here.
         """
+        if self.is_complete:
+            return
         self._read_steps(log)
         self._read_events(log)
         losses = log.query(_LOSSES.format(engine=self.engine)).to_pylist()
         self._dropped = {row["region"]: row["num_dropped"] for row in losses if row["region"]}
+        self.is_complete = has_ended
 
     def _read_steps(self, log: LogReader) -> None:
         blocks = ", ".join(

@@ -133,9 +133,7 @@ def _wanted(args: argparse.Namespace) -> SavedQuery:
     if is_name(args.sql):
         return find_query(args.sql, saved_queries(args.queries))
     sql = sys.stdin.read() if args.sql == "-" else args.sql
-    return SavedQuery(
-        name="the statement", doc="", question="", columns=(), parameters=(), sql=sql
-    )
+    return SavedQuery(name="the statement", doc="", question="", columns=(), parameters=(), sql=sql)
 
 
 def _answer(log: Log, query: SavedQuery, args: argparse.Namespace) -> pa.Table:

@@ -26,7 +26,7 @@ def listing(queries: Mapping[str, SavedQuery]) -> str:
         "\n".join([title, *(_line(name, doc, width) for name, doc in lines)])
         for title, lines in parts
     )
-    return f"{text}\n\nYour own queries: files NAME.sql in {own_directory()}, or --queries DIR"
+    return f"{text}\n\nyour own queries   --queries DIR, or files NAME.sql in\n  {own_directory()}"
 
 
 def _query_lines(queries: Mapping[str, SavedQuery]) -> list[tuple[str, str]]:

@@ -6,9 +6,9 @@ interval is defined here and nowhere else.
 
 Tour: `VIEWS`, `MACRO_DOCS` and `table_docs` are the documentation, `create_views(connection)` puts
 the views over the base tables; `page` makes docs/step-log.md of all of it, `cookbook` makes
-docs/cookbook.md of the saved queries in `queries/`. Codes come out as names; `event_kind('preempted')` and `event_kind_name(6)` translate by hand, and
-so do the same two macros of every other closed set. Filter steps by `ts` (ns): that is what
-prunes; `ts_utc` is for reading.
+docs/cookbook.md of the saved queries in `queries/`. Codes come out as names;
+`event_kind('preempted')` and `event_kind_name(6)` translate by hand, and so do the same two macros
+of every other closed set. Filter steps by `ts` (ns): that is what prunes; `ts_utc` is for reading.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@
 --: item_key [-, -] salted key of the encoder item; NULL for KV
 --: tier [-, -] where the KV lay: device, host, disk or remote
 --: peer [-, -] other side of the transfer
---: num_tokens [tokens, higher] tokens concerned; of an encoder item, its embeddings
+--: num_tokens [tokens, -] tokens concerned; of an encoder item, its embeddings
 --: num_blocks [blocks, -] KV blocks concerned
 --: started_ts [ns, -] when the transfer began; NULL until then
 --: ended_ts [ns, -] when it ended; NULL until then

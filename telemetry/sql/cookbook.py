@@ -1,9 +1,10 @@
 """Makes docs/cookbook.md: the questions of the day after, each with its query and an answer.
 
-    python -m telemetry.sql.cookbook tests/data/step_logs/v1.tar.xz > docs/cookbook.md
+    python -m telemetry.sql.cookbook LOG > docs/cookbook.md
 
 A question, its query and the meaning of its columns stand at the head of one saved query each
-(`queries/*.sql`); the answers are those of the log that is named. A test says when the page is stale.
+(`queries/*.sql`); the answers are those of the log that is named. A test says when the page is
+stale.
 """
 
 from __future__ import annotations
@@ -12,15 +13,20 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+
 from telemetry.query.parameters import values_for
 from telemetry.query.saved import library_queries
 from telemetry.query.window import Window, choose_window
+from telemetry.records import SCHEMA_VERSION
 from telemetry.rendering import table_text
 from telemetry.sql.documentation import SavedQuery
 from telemetry.sql.packed_log import opened
 from telemetry.store import Log
 
-COMMAND = "python -m telemetry.sql.cookbook tests/data/step_logs/v1.tar.xz > docs/cookbook.md"
+COMMAND = (
+    f"python -m telemetry.sql.cookbook tests/data/step_logs/v{SCHEMA_VERSION}.tar.xz > docs/cookbook.md"
+)
 
 CHAPTERS: dict[str, tuple[str, ...]] = {
     "What happened at all": ("engine-starts", "record-gaps", "arrivals-by-minute"),
@@ -57,8 +63,10 @@ one. Times are UTC. To change one, save its SQL as a file of the same name in
 `~/.config/stepscope/queries`; `docs/step-log.md` describes every table and view.
 
 The answers are those of one recorded incident: engine `a1` serves 32 requests from a pool of KV
-blocks that is too small for them, and dies; engine `a2` takes over with more blocks and fewer slots.
-Made by `{COMMAND}`.
+blocks that is too small for them, and dies; engine `a2` takes over, with more blocks and fewer
+slots.
+Made by
+`{COMMAND}`.
 """
 
 
@@ -87,7 +95,9 @@ def _recipe(log: Log, query: SavedQuery) -> str:
         f"* `{column.name}`{_measure(column.unit, column.polarity)}: {column.doc}"
         for column in query.columns
     )
-    parameters = "\n".join(_parameter(each.name, each.default, each.doc) for each in query.parameters)
+    parameters = "\n".join(
+        _parameter(each.name, each.default, each.doc) for each in query.parameters
+    )
     return "\n".join(
         part
         for part in (
@@ -104,7 +114,7 @@ def _recipe(log: Log, query: SavedQuery) -> str:
     )
 
 
-def ask(log: Log, query: SavedQuery, words: tuple[str, ...] = ()):  # type: ignore[no-untyped-def]
+def ask(log: Log, query: SavedQuery, words: tuple[str, ...] = ()) -> pa.Table:
     """Returns the answer to a saved query, asked with the command line's words."""
     flags = dict(zip(words[::2], words[1::2], strict=True))
     window: Window = choose_window(log, flags.get("--since"), flags.get("--until"))

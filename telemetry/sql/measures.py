@@ -10,20 +10,24 @@ from telemetry.records import Column
 from telemetry.sql.documentation import Polarity
 
 _SUFFIXES = {"_ns": "ns", "_bytes": "bytes", "_ratio": "ratio"}
-_NOUNS = (
-    *("tokens", "blocks", "embeds", "requests", "steps", "events", "commits", "adapters", "loads"),
-    *("preemptions", "errors", "drafts", "repeats"),
-)
+_NOUNS = {
+    noun: "embeddings" if noun == "embeds" else noun
+    for noun in (
+        *("tokens", "blocks", "embeds", "requests", "steps", "events", "adapters", "loads"),
+        *("preemptions", "errors", "inputs"),
+    )
+}
+"""What a column counts, by the word in its name that says so."""
 _UNITS = {
     "arrival_time": "s",
     "watermark": "ratio",
     "gpu_memory_utilization": "ratio",
     "block_size": "tokens",
     "token_budget": "tokens",
-    "encoder_budget": "embeds",
-    "encoder_cache_free": "embeds",
-    "encoder_cache_reclaimable": "embeds",
-    "item_embeds": "embeds",
+    "encoder_budget": "embeddings",
+    "encoder_cache_free": "embeddings",
+    "encoder_cache_reclaimable": "embeddings",
+    "item_embeds": "embeddings",
     "position": "tokens",
     "item_positions": "tokens",
     "max_num_seqs": "requests",
@@ -99,8 +103,8 @@ def unit_of(column: Column) -> str:
     for suffix, unit in _SUFFIXES.items():
         if name.endswith(suffix):
             return unit
-    if name.startswith(("num_", "next_", "first_", "last_")):
-        return next((noun for noun in _NOUNS if noun in name.split("_")), "-")
+    if name.startswith("num_"):
+        return next((unit for noun, unit in _NOUNS.items() if noun in name.split("_")), "-")
     return "-"
 
 

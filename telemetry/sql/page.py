@@ -1,6 +1,6 @@
 """Makes docs/step-log.md: every table, view and macro, with examples and what they give.
 
-    python -m telemetry.sql.page tests/data/step_logs/v1.tar.xz > docs/step-log.md
+    python -m telemetry.sql.page LOG > docs/step-log.md
 
 The words are those of `table_docs`, `records`, `macros` and of the heads of the views' files; the
 examples run on the log that is named. A test says when the page is stale.
@@ -15,7 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from telemetry.records import Column
+from telemetry.records import SCHEMA_VERSION, Column
 from telemetry.rendering import table_text
 from telemetry.sql.documentation import View
 from telemetry.sql.library import VIEWS
@@ -25,7 +25,9 @@ from telemetry.sql.packed_log import opened
 from telemetry.sql.table_docs import TABLE_DOCS
 from telemetry.tables import DENSE_TABLES, SQL_TYPES, TABLES
 
-COMMAND = "python -m telemetry.sql.page tests/data/step_logs/v1.tar.xz > docs/step-log.md"
+COMMAND = (
+    f"python -m telemetry.sql.page tests/data/step_logs/v{SCHEMA_VERSION}.tar.xz > docs/step-log.md"
+)
 
 INTRODUCTION = f"""\
 # The step log
@@ -46,7 +48,8 @@ Every table, view and macro that a query can use. `docs/record.md` explains the 
 * *better* says which way is good: `lower`, `higher`, or `–` where neither is.
 * There is no prompt, no output text and no token id anywhere.
 
-The examples ran on a recorded incident. Made by `{COMMAND}`.
+The examples ran on a recorded incident. Made by
+`{COMMAND}`.
 """
 
 

@@ -95,8 +95,9 @@ TABLE_DOCS: dict[str, TableDoc] = {
         example="SELECT code, name FROM vocabulary WHERE enum = 'preemption_cause' ORDER BY code",
     ),
     "schema_info": TableDoc(
-        doc="One row a version of the tables that has written into the log.",
-        example="SELECT max(version) >= 1 AS has_a_version FROM schema_info",
+        doc="One row a version of the tables that has written into the log, and the version of the "
+        "program that reads it.",
+        example="SELECT min(version) AS oldest FROM schema_info",
     ),
 }
 """Every table that a reader of a log may ask, in the order in which they are told."""

@@ -23,7 +23,14 @@ MAX_REPLACEMENT = 100
 MAX_UNFOLDED = 100_000
 """How many columns the stars and CTEs of a statement may unfold into."""
 
-_LENGTH_AT = {"repeat": 1, "lpad": 1, "rpad": 1, "list_resize": 1, "array_resize": 1, "bitstring": 1}
+_LENGTH_AT = {
+    "repeat": 1,
+    "lpad": 1,
+    "rpad": 1,
+    "list_resize": 1,
+    "array_resize": 1,
+    "bitstring": 1,
+}
 _LISTS_OF_NUMBERS = ("range", "generate_series")
 _FORMATS = ("format", "printf")
 _REPLACERS = ("replace", "regexp_replace")
@@ -44,8 +51,8 @@ def check_growth(tree: Node) -> None:
         longest = max(longest, length)
         if max(longest, repeated) > MAX_BUILT:
             raise QueryRefused(
-                f"{function_name(call)} would make a value of {max(longest, repeated):,} characters "
-                f"or elements: {MAX_BUILT:,} is the most"
+                f"{function_name(call)} would make a value of {max(longest, repeated):,} "
+                f"characters or elements: {MAX_BUILT:,} is the most"
             )
     if _Unfolding().size(tree) > MAX_UNFOLDED:
         raise QueryRefused(
@@ -82,7 +89,9 @@ def _width(name: str, given: list[Node]) -> int:
     """Returns the greatest width in a format's text."""
     text = constant(given[0]) if given else ""
     if not isinstance(text, str) or re.search(r"\{[^{}]*\{|%[^%a-zA-Z]*\*", text):
-        raise QueryRefused(f"{name} is refused where its format is not a plain text with its widths")
+        raise QueryRefused(
+            f"{name} is refused where its format is not a plain text with its widths"
+        )
     return max([0, *(int(a or b) for a, b in _WIDTH.findall(text))])
 
 
@@ -116,9 +125,9 @@ class _Unfolding:
             self._ctes[name] = max(1, self.size(entry.get("value")))
         if part.get("type") == "BASE_TABLE":
             return self._ctes.get(str(part.get("table_name", "")).lower(), 1)
+        below = self.size(part.get("from_table"))
         rest = [value for name, value in part.items() if name not in ("cte_map", "from_table")]
         if "select_list" not in part:
-            return self.size(part.get("from_table")) + self.size(rest)
-        num_stars = sum(item.get("class") == "STAR" for item in part["select_list"])
-        below = max(1, self.size(part.get("from_table")))
-        return max(1, num_stars) * below + self.size(rest)
+            return below + self.size(rest)
+        num_stars = [item.get("class") for item in part["select_list"]].count("STAR")
+        return max(1, num_stars) * max(1, below) + self.size(rest)

@@ -18,6 +18,7 @@ import duckdb
 import pyarrow as pa
 
 from telemetry.errors import QueryFailed, QueryRefused, QueryTimeout
+from telemetry.rendering import printable_lines
 from telemetry.store.statement import checked_statement
 
 Parameters: TypeAlias = list[Any] | tuple[Any, ...] | dict[str, Any] | None
@@ -112,7 +113,7 @@ def run_query(connection: Any, sql: str, params: Parameters, limits: Limits) -> 
                 f"the query took longer than {limits.timeout_seconds:g} s and was stopped: "
                 "narrow its time window (ts) or raise the time-out"
             ) from error
-        raise QueryFailed(str(error)) from error
+        raise QueryFailed(printable_lines(str(error))) from error
     finally:
         timer.cancel()
 
@@ -139,8 +140,8 @@ def _fetch(relation: Any, max_rows: int) -> Answer:
         num_bytes += batch.nbytes
         if num_bytes > MAX_ANSWER_BYTES:
             raise QueryRefused(
-                f"the answer is larger than {MAX_ANSWER_BYTES >> 20:,} MiB after {num_rows:,} rows: "
-                "name fewer columns, aggregate, or add LIMIT"
+                f"the answer is larger than {MAX_ANSWER_BYTES >> 20:,} MiB after {num_rows:,} "
+                "rows: name fewer columns, aggregate, or add LIMIT"
             )
     table = pa.Table.from_batches(batches, schema=reader.schema)
     del reader

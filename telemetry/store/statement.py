@@ -17,6 +17,7 @@ from typing import Any
 import duckdb
 
 from telemetry.errors import QueryFailed, QueryRefused
+from telemetry.rendering import printable_lines
 from telemetry.sql import MACROS
 from telemetry.store.growth import check_growth
 from telemetry.store.tree import Node, function_name, nodes
@@ -83,7 +84,7 @@ def _only_statement(connection: Any, sql: str) -> Any:
     try:
         statements = connection.extract_statements(sql)
     except duckdb.Error as error:
-        raise QueryFailed(str(error)) from error
+        raise QueryFailed(printable_lines(str(error))) from error
     if len(statements) != 1:
         raise QueryRefused(
             f"{len(statements)} statements were given: a query is exactly one "
@@ -117,7 +118,7 @@ def _tree(connection: Any, sql: str) -> Node:
     try:
         tree: Node = json.loads(connection.execute(asked, [sql]).fetchone()[0])
     except duckdb.Error as error:
-        raise QueryFailed(str(error)) from error
+        raise QueryFailed(printable_lines(str(error))) from error
     except RecursionError:
         raise QueryRefused(_TOO_DEEP) from None
     if tree.get("error"):

@@ -103,6 +103,15 @@ def test_equal_text_with_another_image_shares_no_block() -> None:
     assert run.step().num_prefix_hit_tokens == {"b": 0}
 
 
+def test_equal_text_with_an_image_elsewhere_shares_no_block() -> None:
+    run = run_with(budget=32, size=32)
+    text = list(range(16))
+    run.add("a", prompt=text, max_tokens=1, encoder_items=image("i", 0, num_embeds=2))
+    run.to_the_end()
+    run.add("b", prompt=text, max_tokens=1, encoder_items=image("i", 1, num_embeds=2))
+    assert run.step().num_prefix_hit_tokens == {"b": 0}
+
+
 def test_a_withdrawn_item_is_not_found_again() -> None:
     cache = EncoderCache(8)
     item = EncoderItem("i", 0, 8)

@@ -299,6 +299,24 @@ class TestScheduledVictim:
         assert run.last_step.num_encoder_embeds == 8
         assert run.events(RequestPreempted)[0].num_withdrawn_embeds == 8
 
+    def test_its_withdrawn_chunk_is_no_hit(self) -> None:
+        """24 tokens of low are computed; the 8 that were withdrawn would have filled two blocks."""
+        run = Run(
+            config(
+                num_usable_blocks=9,
+                policy="priority",
+                max_num_batched_tokens=16,
+                long_prefill_token_threshold=8,
+                scheduler_reserve_full_isl=False,
+            )
+        )
+        low = run.add("low", prompt=40, priority=9)
+        run.step()
+        run.add("urgent", prompt=4, priority=0)
+        run.step()
+        assert run.step().preempted_in_order == ("low",)
+        assert run.scheduler.kv.find_hits(low).num_tokens == 24
+
     def test_its_fields_leave_the_output(self) -> None:
         settings = config(num_usable_blocks=4, policy="priority", enable_prefix_caching=False)
         run = Run(with_drafts(settings, 2))

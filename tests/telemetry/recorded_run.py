@@ -30,7 +30,7 @@ from telemetry.records import ConnectorEvent, RunClock
 from telemetry.ring import RingRecorder
 from telemetry.ring.place import ring_name
 from telemetry.store.files import day_of
-from telemetry.vocabulary import EventKind, FinishReason
+from telemetry.vocabulary import FinishReason
 
 START = 1_764_417_720_000_000_000
 """2025-11-29 12:02:00 UTC, in ns since the Unix epoch."""
@@ -79,7 +79,7 @@ class Loader:
         return False
 
     def finished(self, output: SchedulerOutput) -> frozenset[str]:
-        """Returns the loads that are done by a step: three steps from the host, twelve from disk."""
+        """Returns the loads that a step ends: three steps from the host, twelve from disk."""
         for name in output.kv_loads_started:
             self.due[name] = output.step + (3 if _tier_of(name) == 1 else 12)
         done = frozenset(name for name, step in self.due.items() if step <= output.step)

@@ -21,7 +21,6 @@ from telemetry.collector.endpoint import MAX_CLIENTS, Endpoint
 from telemetry.store.guard import Limits
 from telemetry.store.wire import MAX_REQUEST_BYTES
 from tests.telemetry.collector.builders import (
-    collect,
     collector_process,
     record,
     ring_for,
@@ -181,9 +180,7 @@ def test_a_query_that_does_not_hear_its_interrupt_is_told(
         connection.let_go.set()
 
     path = tmp_path / "s"
-    listener = Endpoint(
-        path, lambda: contextlib.nullcontext(connection), Limits(), on_deaf=on_deaf
-    )
+    listener = Endpoint(path, lambda: contextlib.nullcontext(connection), Limits(), on_deaf=on_deaf)
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(20)
         client.connect(str(path))

@@ -9,9 +9,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from telemetry.collector import Collector
 from telemetry.exporters import metrics
 from telemetry.exporters.attributes import LONGEST_LABEL
+from telemetry.exporters.exports import LentLog
 from telemetry.exporters.metrics import METRICS, Metric, Sample
 from telemetry.exporters.numbers import MOST_ENDED, REMEMBERED_SECONDS, Numbers
 from telemetry.exporters.page import render_page
@@ -167,7 +167,7 @@ def test_a_living_engine_is_on_the_page_with_its_blocks_and_its_lag(tmp_path: Pa
     with collecting(log) as collector:
         collector.drain()
         page = Page()
-        page.numbers._log = Lent(collector)
+        page.numbers._log = LentLog(collector._lend)
         page.sights.observe(collector._rings.values())
         engine = f"{ring.engine:016x}"
         assert page.values(metrics.UP) == {(engine,): 1}
@@ -177,14 +177,3 @@ def test_a_living_engine_is_on_the_page_with_its_blocks_and_its_lag(tmp_path: Pa
         assert page.values(metrics.RECORDER_ERRORS) == {(engine,): 0}
         assert sum(page.values(metrics.STEPS).values()) == 10
     ring.close()
-
-
-class Lent:
-    """A collector's log as a reader."""
-
-    def __init__(self, collector: Collector) -> None:
-        self.collector = collector
-
-    def query(self, sql: str) -> Any:
-        with self.collector._lend() as connection:
-            return connection.execute(sql).to_arrow_table()

@@ -109,6 +109,15 @@ def test_a_source_that_cannot_know_the_cause_says_so() -> None:
     assert (totals.preemptions[NOT_MEASURED], totals.steps[NOT_MEASURED]) == (1, 1)
 
 
+def test_an_engine_that_has_ended_is_read_once() -> None:
+    traced = Traced(LogBuilder().step(stop_reason=StopReason.queue_empty))
+    totals = EngineTotals(ENGINE)
+    totals.read(ConnectionLog(traced.connection), has_ended=True)
+    traced.connection.execute("DROP TABLE steps CASCADE")
+    totals.read(ConnectionLog(traced.connection), has_ended=True)
+    assert totals.steps == {"queue_empty": 1}
+
+
 def test_an_engine_without_a_step_has_measured_no_token() -> None:
     totals = totals_of(LogBuilder())
     assert (totals.num_tokens_scheduled, totals.num_tokens_recomputed) == (None, None)

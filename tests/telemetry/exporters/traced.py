@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from telemetry.exporters.excerpt import arrow_table
 from telemetry.exporters.span_export import SpanExport
 from tests.telemetry.log_builder import LogBuilder, connect, insert, truncate
 from tests.telemetry.test_sql_preemptions import played
@@ -32,7 +33,7 @@ class ConnectionLog:
         self.connection = connection
 
     def query(self, sql: str) -> pa.Table:
-        return self.connection.execute(sql).to_arrow_table()
+        return arrow_table(self.connection, sql)
 
 
 class Traced:

@@ -49,9 +49,7 @@ def no_queries_of_my_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 # ------------------------------------------------------------------------------- saved queries
 
 
-def test_a_saved_query_runs_by_its_name(
-    incident: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_saved_query_runs_by_its_name(incident: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = rows(capsys, incident, "preemptions-by-minute", "--since", "1h")
     assert {row["cause"] for row in found} <= {"kv_full", "priority"}
     assert found
@@ -152,7 +150,7 @@ def test_the_list_names_everything_with_a_line_each(
     for name in (*library_queries(), *VIEWS, *BASE_TABLES, *MACRO_DOCS, "mine"):
         assert f"\n  {name}" in out, name
     assert "\x1b" not in out
-    assert max(map(len, out.splitlines())) <= 120
+    assert max(map(len, out.splitlines()[:-1])) <= 100
     assert "When did preemptions happen, and why?" in out
 
 
@@ -195,7 +193,15 @@ def test_a_cap_says_that_it_cut(incident: Path, capsys: pytest.CaptureFixture[st
 
 # --------------------------------------------------------------------------- untrusted text
 
-UGLY = ["<script>alert(1)</script>", "[red]x[/red]", "=cmd()", "\x1b[31m", "a\nb", "\u202egnp", "\t=1"]
+UGLY = [
+    "<script>alert(1)</script>",
+    "[red]x[/red]",
+    "=cmd()",
+    "\x1b[31m",
+    "a\nb",
+    "\u202egnp",
+    "\t=1",
+]
 ASKED = "SELECT unnest([" + ", ".join(f"$p{n}" for n in range(len(UGLY))) + "]) AS id"
 GIVEN = [word for n, text in enumerate(UGLY) for word in ("--param", f"p{n}={text}")]
 

@@ -99,7 +99,9 @@ def test_engine_starts(log: Log, record: Record) -> None:
 
 def test_record_gaps(log: Log, record: Record) -> None:
     for row in answer(log, "record-gaps"):
-        counted = max(s["num_preemptions_total"] for s in record.steps if s["engine"] == row["engine"])
+        counted = max(
+            s["num_preemptions_total"] for s in record.steps if s["engine"] == row["engine"]
+        )
         told = sum(e["engine"] == row["engine"] for e in record.of(EventKind.preempted))
         assert row["num_unattributed"] == counted - told == 0
         assert row["num_dropped_rows"] == row["num_missing_steps"] == 0
@@ -160,7 +162,9 @@ def test_unfinished(log: Log, record: Record) -> None:
 
 def test_request_story(log: Log, record: Record) -> None:
     rows = answer(log, "request-story", "--param", "request_id=req-6<script>")
-    (one,) = (a for a in record.arrivals if a["request_id"] == "req-6<script>" and a["engine"] == FIRST)
+    (one,) = (
+        a for a in record.arrivals if a["request_id"] == "req-6<script>" and a["engine"] == FIRST
+    )
     both = [
         event
         for event in record.events
@@ -206,7 +210,9 @@ def test_who_evicted_others(log: Log, record: Record) -> None:
         if e["beneficiary"] != e["request"]
     )
     assert rows[0]["num_evictions"] == taken.most_common(1)[0][1]
-    assert {(r["engine"], r["request_id"]): r["num_evictions"] for r in rows if r["num_evictions"]} == taken
+    assert {
+        (r["engine"], r["request_id"]): r["num_evictions"] for r in rows if r["num_evictions"]
+    } == taken
 
 
 def test_lost_tokens(log: Log, record: Record) -> None:
@@ -265,7 +271,9 @@ def test_adapter_waits(log: Log, record: Record) -> None:
         for e in record.of(EventKind.skipped)
         if e["reason"] == SkipReason.lora_slots
     )
-    assert {name: row["num_set_aside"] for name, row in rows.items() if row["num_set_aside"]} == aside
+    assert {
+        name: row["num_set_aside"] for name, row in rows.items() if row["num_set_aside"]
+    } == aside
     waits = defaultdict(list)
     for end in record.ends:
         waits[adapters[end["engine"], end["request"]]].append(end["queue_ns"] or 0)
@@ -311,14 +319,14 @@ def test_prefix_hits(log: Log, record: Record) -> None:
 
 def test_loads_by_tier(log: Log, record: Record) -> None:
     rows = {row["tier"]: row for row in answer(log, "loads-by-tier")}
-    started = {
-        (e["engine"], e["request"]): e["ts"] for e in record.of(EventKind.load_started)
-    }
+    started = {(e["engine"], e["request"]): e["ts"] for e in record.of(EventKind.load_started)}
     took: dict[str, list[int]] = defaultdict(list)
     for event in record.of(EventKind.load_finished):
         begun = started[event["engine"], event["request"]]
         took["host" if event["tier"] == 1 else "disk"].append(event["ts"] - begun)
-    assert {tier: row["num_loads"] for tier, row in rows.items()} == {t: len(n) for t, n in took.items()}
+    assert {tier: row["num_loads"] for tier, row in rows.items()} == {
+        t: len(n) for t, n in took.items()
+    }
     for tier, times in took.items():
         assert rows[tier]["max_ms"] == pytest.approx(max(times) / MS, abs=0.051)
         assert rows[tier]["p50_ms"] == pytest.approx(median_low(times) / MS, abs=0.051)

@@ -219,7 +219,9 @@ GREEDY = {
     "a width given beside": "SELECT length(format('{:>{}}', 'x', 2000000000))",
     "a text put into itself": "SELECT length(replace(s, 'a', s)) FROM (SELECT repeat('a', 9000) s)",
     "bits": "SELECT bitstring('1', 2000000000)",
-    "a sum over a product": "SELECT sum(a.range + b.range) FROM range(10000000) a, range(1000000) b",
+    "a sum over a product": (
+        "SELECT sum(a.range + b.range) FROM range(10000000) a, range(1000000) b"
+    ),
     "a recursion without an end": (
         "WITH RECURSIVE t AS (SELECT 1 AS a UNION ALL SELECT a + 1 FROM t) SELECT count(*) FROM t"
     ),
