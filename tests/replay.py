@@ -8,11 +8,9 @@ What is compared with is the first run itself: also where ours deliberately diff
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,6 @@ from engine.identity import DeviceMemory, describe, introduce
 from engine.request import Request
 from engine.scheduler.speculation import PLACEHOLDER
 from telemetry.collector import Collector
-from telemetry.recorder import ListRecorder
 from telemetry.records import RunClock
 from telemetry.ring import RingRecorder
 from telemetry.store import Log, open_log

@@ -27,8 +27,11 @@ class DecodeOrder:
     A step's output keeps the order it was decided with.
     """
 
-    def __init__(self, requests: list[Request], columns: Int64s, next_end: int) -> None:
+    def __init__(
+        self, requests: list[Request], columns: Int64s, next_end: int, *, has_grammars: bool
+    ) -> None:
         self.requests = requests
+        self._has_grammars = has_grammars
         self.columns = columns
         self.offset: Int64s = columns[0]
         self.phase: Int64s = columns[1]
@@ -49,6 +52,16 @@ class DecodeOrder:
         return [request.request_id for request in self.requests]
 
     @cached_property
+    def offset32(self) -> Int32s:
+        """`offset`, half as wide; `[num_rows]`."""
+        return self.offset.astype(np.int32)
+
+    @cached_property
+    def number32(self) -> npt.NDArray[np.uint32]:
+        """The rows' numbers, as the record has them; `[num_rows]`."""
+        return self.number.astype(np.uint32)
+
+    @cached_property
     def adapters(self) -> frozenset[str]:
         """Adapters that the rows need."""
         return frozenset(r.adapter for r in self.requests if r.adapter is not None)
@@ -56,6 +69,8 @@ class DecodeOrder:
     @cached_property
     def structured(self) -> tuple[Request, ...]:
         """Rows whose outputs a grammar constrains."""
+        if not self._has_grammars:
+            return ()
         return tuple(request for request in self.requests if request.grammar is not None)
 
     def at_phase(self, phase: int) -> list[int]:
@@ -81,11 +96,12 @@ class DecodeOrder:
             self.requests + requests,
             np.concatenate((self.columns, added), axis=1),
             min(self.next_end, *added[2].tolist()),
+            has_grammars=self._has_grammars or any(each.grammar is not None for each in requests),
         )
 
     def first(self, count: int) -> DecodeOrder:
         """Returns the order of the first rows alone."""
-        return DecodeOrder(self.requests[:count], self.columns[:, :count], self.next_end)
+        return self._with_less(self.requests[:count], self.columns[:, :count])
 
     def without(self, rows: Sequence[int]) -> DecodeOrder:
         """Returns the order without some rows, given in ascending order."""
@@ -96,7 +112,12 @@ class DecodeOrder:
         requests = self.requests.copy()
         for row in reversed(rows):
             del requests[row]
-        return DecodeOrder(requests, self.columns.take(keep.nonzero()[0], axis=1), self.next_end)
+        return self._with_less(requests, self.columns.take(keep.nonzero()[0], axis=1))
+
+    def _with_less(self, requests: list[Request], columns: Int64s) -> DecodeOrder:
+        return DecodeOrder(requests, columns, self.next_end, has_grammars=self._has_grammars)
 
 
-NO_ROWS = DecodeOrder([], np.empty((_NUM_COLUMNS, 0), dtype=np.int64), sys.maxsize)
+NO_ROWS = DecodeOrder(
+    [], np.empty((_NUM_COLUMNS, 0), dtype=np.int64), sys.maxsize, has_grammars=False
+)

@@ -98,7 +98,6 @@ def _just_decodes(state: SchedulerState, request: Request, in_flight: list[int])
         and not request.is_catching_up
         and not request.draft_token_ids
         and not request.stale
-        and request.grammar is None
         and num_settled >= request.high_water_mark
         and all(item.end <= num_settled for item in request.encoder_items)
         and state.kv.is_in_step(request)

@@ -76,6 +76,11 @@ class DecodeBatch:
         return len(self.order)
 
     @property
+    def has_steps_in_flight(self) -> bool:
+        """Whether outputs of steps before this one are still on their way."""
+        return self.num_scheduled > self.num_taken
+
+    @property
     def request_ids(self) -> list[str]:
         """The requests, by row."""
         return self.order.request_ids

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -54,14 +55,7 @@ def _state(row: StepRow) -> tuple[int | None, ...]:
 
 def step_row(plan: StepPlan, scheduler: SchedulerState) -> StepRow:
     """Returns the step's row as far as the scheduler knows it."""
-    pool = scheduler.kv.pool
     head = plan.stop.head
-    waiting = sum(map(scheduler.kv.num_blocks_held, scheduler.kv_holding_waiting))
-    finished = sum(scheduler.kv.num_blocks_held(request) for request in scheduler.kept.values())
-    deferred = sum(scheduler.kv.num_blocks_held(r) for _, r in scheduler.deferred_frees)
-    lost = scheduler.transfers.given_up.values()
-    given_up = sum(scheduler.kv.num_blocks_set_apart(load.ticket) for load in lost)
-    busy = waiting + finished + deferred + given_up
     row = StepRow(
         step=plan.step,
         ts=plan.started_ts,
@@ -73,25 +67,20 @@ def step_row(plan: StepPlan, scheduler: SchedulerState) -> StepRow:
         num_waiting=scheduler.num_waiting,
         num_skipped_waiting=len(scheduler.skipped),
         num_kv_holding_waiting=len(scheduler.kv_holding_waiting),
-        num_loads_in_flight=sum(request.is_loading for request in scheduler.kv_holding_waiting),
-        num_loaded_not_promoted=sum(r.has_loaded for r in scheduler.kv_holding_waiting),
-        num_blocks_free_unhashed=pool.num_free - pool.num_free_cached,
-        num_blocks_free_cached=pool.num_free_cached,
-        num_blocks_running=max(0, pool.num_usable - pool.num_free - busy),
-        num_blocks_waiting=waiting,
-        num_blocks_finished=finished,
-        num_blocks_deferred_free=deferred,
-        num_blocks_given_up=given_up,
-        oldest_load_ns=scheduler.transfers.oldest_load_ns(plan.started_ts),
         num_admitted=len(plan.admitted),
         num_resumed=len(plan.resumed),
         num_preempted=len(plan.preempted),
         stop_reason=plan.stop.reason,
         head_request=None if head is None else head.number,
         head_blocks_needed=plan.stop.num_blocks_needed,
-        num_prefix_hit_tokens=sum(hit or 0 for hit in plan.num_hit_tokens.values()),
-        num_external_tokens=sum(plan.num_external_tokens.values()),
+        num_prefix_hit_tokens=0,
+        num_external_tokens=0,
     )
+    if plan.num_hit_tokens:
+        row.num_prefix_hit_tokens = sum(hit or 0 for hit in plan.num_hit_tokens.values())
+        row.num_external_tokens = sum(plan.num_external_tokens.values())
+    _count_blocks(row, scheduler)
+    _count_loads(row, scheduler)
     if scheduler.config.scheduler.max_loras is not None:
         row.num_adapters = len(plan.adapters())
     if scheduler.encoder_cache is not None and scheduler.config.encoder is not None:
@@ -103,6 +92,37 @@ def step_row(plan: StepPlan, scheduler: SchedulerState) -> StepRow:
         row.min_follower_blocks_needed = _min_follower_blocks(scheduler)
     _split_tokens(row, plan)
     return row
+
+
+def _count_blocks(row: StepRow, scheduler: SchedulerState) -> None:
+    """Counts the blocks by who has them; what nobody else has is of running requests."""
+    kv, pool = scheduler.kv, scheduler.kv.pool
+    waiting = finished = deferred = given_up = 0
+    if row.num_kv_holding_waiting:
+        waiting = sum(map(kv.num_blocks_held, scheduler.kv_holding_waiting))
+    if scheduler.kept:
+        finished = sum(map(kv.num_blocks_held, scheduler.kept.values()))
+    if scheduler.deferred_frees:
+        deferred = sum(kv.num_blocks_held(request) for _, request in scheduler.deferred_frees)
+    if scheduler.transfers.given_up:
+        lost = scheduler.transfers.given_up.values()
+        given_up = sum(kv.num_blocks_set_apart(load.ticket) for load in lost)
+    busy = waiting + finished + deferred + given_up
+    row.num_blocks_free_unhashed = pool.num_free - pool.num_free_cached
+    row.num_blocks_free_cached = pool.num_free_cached
+    row.num_blocks_running = max(0, pool.num_usable - pool.num_free - busy)
+    row.num_blocks_waiting, row.num_blocks_finished = waiting, finished
+    row.num_blocks_deferred_free, row.num_blocks_given_up = deferred, given_up
+
+
+def _count_loads(row: StepRow, scheduler: SchedulerState) -> None:
+    """Counts the KV loads under way, and those that are through."""
+    row.num_loads_in_flight = row.num_loaded_not_promoted = 0
+    if row.num_kv_holding_waiting:
+        holding = list(scheduler.kv_holding_waiting)
+        row.num_loads_in_flight = sum(request.is_loading for request in holding)
+        row.num_loaded_not_promoted = sum(request.has_loaded for request in holding)
+    row.oldest_load_ns = scheduler.transfers.oldest_load_ns(row.ts)
 
 
 def _min_follower_blocks(scheduler: SchedulerState) -> int | None:
@@ -162,19 +182,31 @@ def step_requests(plan: StepPlan, scheduler: SchedulerState) -> StepRequests:
     return _joined(decodes, _others(plan, scheduler)) if plan.grants or plan.zeros else decodes
 
 
+@lru_cache(maxsize=64)
+def _constant_columns(
+    num_rows: int,
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint16], npt.NDArray[np.uint8]]:
+    """Returns the columns that are the same for all decodes: one token, no drafts, no reason."""
+    return (
+        np.ones(num_rows, dtype=np.uint32),
+        np.zeros(num_rows, dtype=np.uint16),
+        np.full(num_rows, NO_REASON, dtype=np.uint8),
+    )
+
+
 def _decodes(batch: DecodeBatch, block_size: int) -> StepRequests:
     """Returns the dense rows of the requests that are columns already."""
-    computed = batch.num_computed_tokens.astype(np.uint32)
-    one = np.ones(len(batch), dtype=np.uint32)
+    one, zero, no_reason = _constant_columns(len(batch))
+    computed = (batch.order.offset32 + np.int32(batch.num_scheduled)).view(np.uint32)
     return StepRequests(
-        request=batch.order.number.astype(np.uint32),
+        request=batch.order.number32,
         num_wanted_tokens=one,
         num_scheduled_tokens=one,
         num_computed_tokens=computed,
-        num_known_tokens=batch.num_tokens.astype(np.uint32),
-        num_drafts=np.zeros(len(batch), dtype=np.uint16),
-        num_blocks=computed // np.uint32(block_size) + one,
-        zero_reason=np.full(len(batch), NO_REASON, dtype=np.uint8),
+        num_known_tokens=computed + np.uint32(batch.num_taken + 1 - batch.num_scheduled),
+        num_drafts=zero,
+        num_blocks=(computed + np.uint32(block_size)) // np.uint32(block_size),
+        zero_reason=no_reason,
     )
 
 

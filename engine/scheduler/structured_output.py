@@ -8,7 +8,7 @@ once that token has been taken in, by the update of the step before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from engine.scheduler.plan import StepPlan
 
@@ -20,26 +20,29 @@ class BitmaskNeeds:
     Attributes:
         rows: bitmask rows of each, in scheduling order: one for its next token and one behind each
             draft. A request in mid-prefill samples nothing and has none.
-        any_scheduled: whether there are such requests, in mid-prefill or not.
         is_pending: whether a token that one of them needs is still on its way.
     """
 
-    rows: dict[str, int] = field(default_factory=dict)
-    any_scheduled: bool = False
-    is_pending: bool = False
+    rows: dict[str, int]
+    is_pending: bool
 
 
-def bitmask_needs(plan: StepPlan) -> BitmaskNeeds:
-    """Returns what a step needs; to be asked before its requests' progress is counted."""
+def bitmask_needs(plan: StepPlan) -> BitmaskNeeds | None:
+    """Returns what a step needs, None where no grammar constrains anybody in it.
+
+    To be asked before its requests' progress is counted.
+    """
     rows: dict[str, int] = {}
-    any_scheduled = is_pending = False
-    for grant in plan.grants.values():
+    is_pending = False
+    decodes = () if plan.decodes is None else plan.decodes.order.structured
+    if decodes and plan.decodes is not None:
+        rows = {request.request_id: 1 for request in decodes}
+        is_pending = plan.decodes.has_steps_in_flight
+    others = [grant for grant in plan.grants.values() if grant.request.grammar is not None]
+    for grant in others:
         request = grant.request
-        if request.grammar is None:
-            continue
-        any_scheduled = True
         is_pending = is_pending or request.num_output_placeholders > 0
         known = request.num_tokens + request.num_output_placeholders
         if request.num_computed_tokens + grant.num_tokens >= known:
             rows[request.request_id] = 1 + len(grant.drafts)
-    return BitmaskNeeds(rows, any_scheduled, is_pending)
+    return BitmaskNeeds(rows, is_pending) if decodes or others else None

@@ -18,6 +18,11 @@ def tell_runner(state: SchedulerState, plan: StepPlan) -> SchedulerOutput:
     )
     if plan.grants:
         _tell_one_by_one(output, plan)
+    bitmask = bitmask_needs(plan)
+    if bitmask is not None:
+        output.has_structured_output_requests = True
+        output.pending_structured_output_tokens = bitmask.is_pending
+        output.structured_output_rows = bitmask.rows
     if plan.loads_started:
         output.kv_loads_started = plan.loads_started
     if state.connector is not None:
@@ -42,10 +47,6 @@ def _tell_one_by_one(output: SchedulerOutput, plan: StepPlan) -> None:
     output.other_cached_reqs = _known_requests(plan)
     output.num_prefix_hit_tokens = plan.num_hit_tokens
     output.num_external_tokens = plan.num_external_tokens
-    bitmask = bitmask_needs(plan)
-    output.has_structured_output_requests = bitmask.any_scheduled
-    output.pending_structured_output_tokens = bitmask.is_pending
-    output.structured_output_rows = bitmask.rows
     output.scheduled_spec_decode_tokens = {
         name: grant.drafts for name, grant in grants.items() if grant.drafts
     }

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from telemetry.exporters.otlp import Destination, LastWords, Signal
     from telemetry.exporters.span_export import SpanExport
 
-VERSION = "0.1.0"
 GOODBYE_SECONDS = 4.0
 """What a receiver is given at the end to take what is left."""
 
@@ -183,7 +183,7 @@ class Exports:
             numbers.read,
             lambda: numbers.started_ns,
             metric_exporter(destination.protocol),
-            resource_of({"service.name": SERVICE_NAME, "service.version": VERSION}),
+            resource_of({"service.name": SERVICE_NAME, "service.version": _version()}),
         )
         self._interrupts.append(self._push.close)
         self._carry(destination, self._push.work)
@@ -193,7 +193,7 @@ class Exports:
         from telemetry.exporters.numbers import Numbers
 
         if self._numbers is None:
-            self._numbers = Numbers(self._reader, self._sights, self._own_numbers, version=VERSION)
+            self._numbers = Numbers(self._reader, self._sights, self._own_numbers, version=_version())
         return self._numbers
 
     def _carry(self, destination: Destination, work: Callable[[], bool]) -> None:
@@ -259,6 +259,14 @@ class Exports:
                 last_sent_ts=self._push.last_sent_ns,
                 error=self._errors.get("metrics"),
             )
+
+
+def _version() -> str:
+    """Returns the version of this distribution."""
+    try:
+        return metadata.version("stepscope")
+    except metadata.PackageNotFoundError:  # run from a folder that was never installed
+        return "unknown"
 
 
 class LentLog:

@@ -21,11 +21,7 @@ def listing(queries: Mapping[str, SavedQuery]) -> str:
         ("macros", [(macro.signature, macro.doc) for macro in MACRO_DOCS.values()]),
         ("tables", _lines(TABLE_DOCS.items())),
     ]
-    width = min(40, max(len(name) for _, lines in parts for name, _ in lines))
-    text = "\n\n".join(
-        "\n".join([title, *(_line(name, doc, width) for name, doc in lines)])
-        for title, lines in parts
-    )
+    text = "\n\n".join("\n".join([title, *_aligned(lines)]) for title, lines in parts)
     return f"{text}\n\nyour own queries   --queries DIR, or files NAME.sql in\n  {own_directory()}"
 
 
@@ -37,12 +33,14 @@ def _lines(documented: Iterable[tuple[str, object]]) -> list[tuple[str, str]]:
     return [(name, str(getattr(each, "doc", ""))) for name, each in documented]
 
 
-def _line(name: str, doc: str, width: int) -> str:
-    text = f"  {printable(name):<{width}}  {first_sentence(printable(doc))}"
-    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+def _aligned(lines: list[tuple[str, str]]) -> list[str]:
+    width = max(len(printable(name)) for name, _ in lines)
+    texts = [
+        f"  {printable(name):<{width}}  {first_sentence(printable(doc))}" for name, doc in lines
+    ]
+    return [text if len(text) <= WIDTH else text[: WIDTH - 1] + "…" for text in texts]
 
 
 def first_sentence(doc: str) -> str:
     """Returns a documentation's first sentence, without its dot."""
-    end = min((at for at in (doc.find(". "), doc.find(": ")) if at > 0), default=len(doc))
-    return doc[:end].rstrip(".")
+    return doc.partition(". ")[0].rstrip(".")

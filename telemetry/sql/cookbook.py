@@ -25,7 +25,8 @@ from telemetry.sql.packed_log import opened
 from telemetry.store import Log
 
 COMMAND = (
-    f"python -m telemetry.sql.cookbook tests/data/step_logs/v{SCHEMA_VERSION}.tar.xz > docs/cookbook.md"
+    f"python -m telemetry.sql.cookbook tests/data/step_logs/v{SCHEMA_VERSION}.tar.xz "
+    "> docs/cookbook.md"
 )
 
 CHAPTERS: dict[str, tuple[str, ...]] = {

@@ -27,17 +27,17 @@ class Macro:
 
 def _vocabulary_macros(enum: str) -> tuple[Macro, Macro]:
     first = next(iter(VOCABULARIES[enum]))
-    words = enum.replace("_", " ")
+    words = f"{'an' if enum[0] in 'aeiou' else 'a'} {enum.replace('_', ' ')}"
     return (
         Macro(
             signature=f"{enum}(name)",
-            doc=f"The code of a {words}; an error for a name that is none.",
+            doc=f"The code of {words}; an error for a name that is none.",
             unit="code",
             example=f"SELECT {enum}('{first.name}') AS code",
         ),
         Macro(
             signature=f"{enum}_name(code)",
-            doc=f"The name of a {words}; NULL for a code that is none.",
+            doc=f"The name of {words}; NULL for a code that is none.",
             unit="-",
             example=f"SELECT {enum}_name({int(first)}) AS name",
         ),

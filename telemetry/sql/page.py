@@ -8,6 +8,7 @@ examples run on the log that is named. A test says when the page is stale.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -44,13 +45,17 @@ Every table, view and macro that a query can use. `docs/record.md` explains the 
 * `engine` is one start of an engine, 64 random bits. Tables for people show 16 hex digits; in SQL
   it is a number. `request` and `step` count from the start of their engine: join on
   `(engine, request)` and `(engine, step)`.
-* NULL is *not known, or not in use*, and never 0; where a column says more, its meaning does.
+* *NULL* says when a column has no value; `not known` is also *not in use*. It never means 0.
 * *better* says which way is good: `lower`, `higher`, or `–` where neither is.
 * There is no prompt, no output text and no token id anywhere.
 
 The examples ran on a recorded incident. Made by
 `{COMMAND}`.
 """
+
+
+_HEADS = ("column", "type", "unit", "better", "NULL", "meaning")
+_NULL = re.compile(r"[;,] NULL:? ([^;]+)$")
 
 
 class QueryLog(Protocol):
@@ -74,7 +79,7 @@ def _views(log: QueryLog) -> Iterator[str]:
     yield "## Views\n\nWhat to ask first: intervals are defined here and nowhere else.\n"
     for view in VIEWS.values():
         yield f"### {view.name}\n\n{view.doc}\n"
-        yield _table(("column", "type", "unit", "better", "meaning"), _view_rows(log, view))
+        yield _table(_HEADS, _view_rows(log, view))
         yield _example(log, view.example)
 
 
@@ -82,12 +87,14 @@ def _view_rows(log: QueryLog, view: View) -> Iterator[tuple[str, ...]]:
     described = log.query(f"DESCRIBE {view.name}").to_pylist()
     types = {row["column_name"]: row["column_type"] for row in described}
     for column in view.columns:
+        meaning, null = _split(column.doc)
         yield (
             f"`{column.name}`",
             types[column.name],
             _shown(column.unit),
             _shown(column.polarity),
-            column.doc,
+            null or "–",
+            meaning,
         )
 
 
@@ -105,20 +112,26 @@ def _tables(log: QueryLog) -> Iterator[str]:
     for name, table in TABLE_DOCS.items():
         yield f"### {name}\n\n{table.doc}\n"
         if name in columns:
-            heads = ("column", "type", "unit", "better", "NULL", "meaning")
-            yield _table(heads, map(_column_row, columns[name]))
+            yield _table(_HEADS, map(_column_row, columns[name]))
         yield _example(log, table.example)
 
 
 def _column_row(column: Column) -> tuple[str, ...]:
+    meaning, null = _split(column.doc)
     return (
         f"`{column.name}`",
         SQL_TYPES[column.dtype],
         _shown(unit_of(column)),
         _shown(polarity_of(column)),
-        "yes" if column.nullable else "never",
-        column.doc,
+        null or ("not known" if column.nullable else "never"),
+        meaning,
     )
+
+
+def _split(doc: str) -> tuple[str, str]:
+    """Returns what a column is, and what its NULL means where that is said."""
+    match = _NULL.search(doc)
+    return (doc, "") if match is None else (doc[: match.start()], match[1])
 
 
 def _shown(word: str) -> str:

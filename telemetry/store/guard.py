@@ -8,6 +8,7 @@ Whoever asks for more rows than the cap gets the first ones, and is told.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ MAX_ANSWER_BYTES = 512 << 20
 MAX_MEMORY_BYTES = 4 << 30
 MAX_SPILL_BYTES = 8 << 30
 _BATCH_ROWS = 65_536
+_CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ def lock_down(connection: Any, spill: Path) -> None:
 def _memory_bytes() -> int:
     """Returns what an instance may take of the memory that it shares with the engine."""
     ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):  # no container, or one without a limit
+        ram = min(ram, int(_CONTAINER_LIMIT.read_text()))
     return min(MAX_MEMORY_BYTES, ram // 4)
 
 

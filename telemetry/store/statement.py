@@ -116,7 +116,8 @@ def _tree(connection: Any, sql: str) -> Node:
     """Returns the statement as a tree of objects."""
     asked = "SELECT json_serialize_sql(?, skip_null := true)"
     try:
-        tree: Node = json.loads(connection.execute(asked, [sql]).fetchone()[0])
+        ((text,),) = connection.execute(asked, [sql]).fetchall()
+        tree: Node = json.loads(text)
     except duckdb.Error as error:
         raise QueryFailed(printable_lines(str(error))) from error
     except RecursionError:

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from telemetry.records import RequestFinished, RequestPreempted
 from telemetry.vocabulary import FinishReason
 from tests.diagnose.logs import MemoryLog
+from tests.engine.play.draws import FEATURES, FEATURES_OF_ROWS, scenarios
 from tests.engine.play.kv_memory import KVMemory
 from tests.engine.play.player import Player
 from tests.engine.play.rows import rows_of
-from tests.engine.play.scenario import FEATURES, FEATURES_OF_ROWS, Scenario, scenarios
+from tests.engine.play.scenario import Scenario
 from tests.engine.play.watch import Watch
 from tests.telemetry.log_builder import LogBuilder
 

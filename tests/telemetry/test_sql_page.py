@@ -53,7 +53,8 @@ def test_every_table_is_documented() -> None:
 
 def test_every_macro_is_documented() -> None:
     made = records(
-        connect(), "SELECT DISTINCT function_name AS name FROM duckdb_functions() WHERE NOT internal"
+        connect(),
+        "SELECT DISTINCT function_name AS name FROM duckdb_functions() WHERE NOT internal",
     )
     assert {row["name"] for row in made} == set(MACRO_DOCS)
 
@@ -81,7 +82,7 @@ def test_every_number_of_a_table_has_a_unit() -> None:
 
 def test_polarities_are_of_columns_that_there_are() -> None:
     names = {column.name for _, column in COLUMNS}
-    assert LOWER_IS_BETTER | HIGHER_IS_BETTER <= names
+    assert names >= LOWER_IS_BETTER | HIGHER_IS_BETTER
     assert not LOWER_IS_BETTER & HIGHER_IS_BETTER
 
 
@@ -91,8 +92,7 @@ def test_a_table_and_a_view_agree_on_a_column() -> None:
         f"{view.name}.{column.name}: {(column.unit, column.polarity)} {of_tables[column.name]}"
         for view in VIEWS.values()
         for column in view.columns
-        if column.name in of_tables
-        and (column.unit, column.polarity) != of_tables[column.name]
+        if column.name in of_tables and (column.unit, column.polarity) != of_tables[column.name]
     }
     assert differing == set()
 

@@ -20,8 +20,9 @@ from telemetry.records import StepRow
 from telemetry.vocabulary import SkipReason, StopReason, WaitReason
 from tests.engine.builders import Run, config
 from tests.engine.in_flight import InFlight
+from tests.engine.play.draws import scenarios
 from tests.engine.play.player import Player
-from tests.engine.play.scenario import Scenario, scenarios
+from tests.engine.play.scenario import Scenario
 from tests.telemetry.log_builder import LogBuilder, connect, insert, records, truncate
 
 Snapshot = list[tuple[Request, SkipReason | None]]

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from engine.request import Request
-from engine.sampling import SamplingParams
 from engine.scheduler import (
     ModelRunnerOutput,
     PauseState,
@@ -27,11 +26,10 @@ from engine.session import Session, SessionInput
 from telemetry.recorder import ListRecorder
 from telemetry.vocabulary import FinishReason, SkipReason
 from tests.engine.play.connector import ScriptedConnector, Transfers
+from tests.engine.play.rows import decisions
 from tests.engine.play.scenario import HORIZON, Disturbance, RequestPlan, Scenario
+from tests.engine.play.tokens import EOS, REFUSED, RefusingGrammar, output, sampling_of
 
-EOS = 2
-REFUSED = 3
-"""The token that no grammar accepts."""
 IDLE_STEPS = 12
 """Steps without any progress after which nobody is taken to move again."""
 MOST_STEPS = 3000
@@ -41,17 +39,6 @@ _PAUSES = {
     "pause_all": PauseState.PAUSED_ALL,
     "unpause": PauseState.UNPAUSED,
 }
-
-
-class RefusingGrammar:
-    """A grammar that takes everything but one token."""
-
-    key = "refuses one"
-
-    def accepted_prefix(self, token_ids: list[int]) -> list[int]:
-        if REFUSED in token_ids:
-            return token_ids[: token_ids.index(REFUSED)]
-        return token_ids
 
 
 @dataclass(slots=True)
@@ -106,7 +93,7 @@ class Player:
             recorder=self.recorder,
             clock=lambda: next(ticks),
             connector=ScriptedConnector(self._plans) if has_connector else None,
-            **path(self.array_path),
+            array_path=self.array_path,
         )
 
     # ------------------------------------------------------------------------------------- the run
@@ -335,8 +322,8 @@ class Player:
         """Returns who stands where, with what progress; nothing where nobody looks."""
         if not self.looks:
             return {}
-        settle(self.scheduler)
         scheduler = self.scheduler
+        scheduler.settle()
         return {
             "running": [request.request_id for request in scheduler.running],
             "computed": [request.num_computed_tokens for request in scheduler.running],
@@ -348,61 +335,3 @@ class Player:
             "free_cached": scheduler.kv.pool.num_free_cached,
             "num_preemptions": scheduler.num_preemptions,
         }
-
-
-def output(number: int, n: int) -> int:
-    """Returns the n-th output of a request, where that is not the end of its sequence."""
-    return 1000 * (2 + number) + n
-
-
-def sampling_of(number: int, plan: RequestPlan) -> SamplingParams:
-    """Returns how a request's outputs end it."""
-    return SamplingParams(
-        max_tokens=plan.max_tokens,
-        min_tokens=plan.min_tokens,
-        ignore_eos=plan.ignore_eos,
-        stop_token_ids=() if plan.stops_at is None else (output(number, plan.stops_at),),
-    )
-
-
-def path(array_path: bool) -> dict[str, Any]:
-    """Returns the argument that chooses the scheduler's path."""
-    return {"array_path": array_path}
-
-
-def settle(scheduler: Scheduler) -> None:
-    """Brings all requests up to date."""
-    scheduler.settle()
-
-
-def decisions(output: SchedulerOutput) -> dict[str, Any]:
-    """Returns everything that an output says, as plain data."""
-    return {
-        "step": output.step,
-        "new": [
-            (d.request_id, list(d.prompt_token_ids), list(d.block_ids), d.num_computed_tokens)
-            for d in output.scheduled_new_reqs
-        ],
-        "cached": [
-            (
-                d.request_id,
-                None if d.new_block_ids is None else list(d.new_block_ids),
-                d.num_computed_tokens,
-                d.num_output_tokens,
-                d.resumed,
-                None if d.all_token_ids is None else list(d.all_token_ids),
-            )
-            for d in output.scheduled_cached_reqs
-        ],
-        "tokens": list(output.num_scheduled_tokens.items()),
-        "total": output.total_num_scheduled_tokens,
-        "drafts": list(output.scheduled_spec_decode_tokens.items()),
-        "encoder": list(output.scheduled_encoder_inputs.items()),
-        "encoder_freed": list(output.free_encoder_mm_hashes),
-        "finished": sorted(output.finished_req_ids),
-        "preempted": sorted(output.preempted_req_ids),
-        "preempted_in_order": list(output.preempted_in_order),
-        "external": list(output.num_external_tokens.items()),
-        "loads": list(output.kv_loads_started.items()),
-        "hits": list(output.num_prefix_hit_tokens.items()),
-    }

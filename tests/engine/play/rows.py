@@ -1,4 +1,4 @@
-"""What a run recorded, in a form in which two runs can be compared."""
+"""What a run decided and recorded, in a form in which two runs can be compared."""
 
 from __future__ import annotations
 
@@ -7,11 +7,45 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from engine.scheduler import SchedulerOutput
 from telemetry.records import Event, StepRow
 from telemetry.vocabulary import EventKind
 
 if TYPE_CHECKING:
     from tests.engine.play.player import Player
+
+
+def decisions(output: SchedulerOutput) -> dict[str, Any]:
+    """Returns everything that an output says, as plain data."""
+    return {
+        "step": output.step,
+        "new": [
+            (d.request_id, list(d.prompt_token_ids), list(d.block_ids), d.num_computed_tokens)
+            for d in output.scheduled_new_reqs
+        ],
+        "cached": [
+            (
+                d.request_id,
+                None if d.new_block_ids is None else list(d.new_block_ids),
+                d.num_computed_tokens,
+                d.num_output_tokens,
+                d.resumed,
+                None if d.all_token_ids is None else list(d.all_token_ids),
+            )
+            for d in output.scheduled_cached_reqs
+        ],
+        "tokens": list(output.num_scheduled_tokens.items()),
+        "total": output.total_num_scheduled_tokens,
+        "drafts": list(output.scheduled_spec_decode_tokens.items()),
+        "encoder": list(output.scheduled_encoder_inputs.items()),
+        "encoder_freed": list(output.free_encoder_mm_hashes),
+        "finished": sorted(output.finished_req_ids),
+        "preempted": sorted(output.preempted_req_ids),
+        "preempted_in_order": list(output.preempted_in_order),
+        "external": list(output.num_external_tokens.items()),
+        "loads": list(output.kv_loads_started.items()),
+        "hits": list(output.num_prefix_hit_tokens.items()),
+    }
 
 
 def rows_of(play: Player) -> list[dict[str, Any]]:

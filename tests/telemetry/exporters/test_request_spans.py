@@ -24,7 +24,7 @@ from tests.telemetry.log_builder import LogBuilder, records
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def storm() -> Traced:
     traced = Traced(storm_log())
     assert traced.export.work()
