@@ -50,12 +50,14 @@ class IntegrityReport:
 
 def examine(state: SchedulerState, *, deep: bool) -> IntegrityReport:
     """Returns what the books say. `deep`: the keys of held blocks are worked out anew."""
-    kept = [*state.kept.values(), *(request for _, request in state.deferred_frees)]
+    kept = list(state.kept.values())
     kv = state.kv.examine([*state.requests.values(), *kept], deep=deep)
     running = state.kv.blocks_held_by(state.running)
     waiting = state.kv.blocks_held_by([*state.waiting, *state.kv_holding_waiting]) - running
-    given_up = state.kv.blocks_set_apart(x.ticket for x in state.transfers.given_up.values())
-    ended = (state.kv.blocks_held_by(kept) | given_up) - running - waiting
+    tickets = [load.ticket for load in state.transfers.given_up.values()]
+    tickets += [ticket for _, ticket in state.deferred_frees]
+    set_apart = state.kv.blocks_set_apart(tickets)
+    ended = (state.kv.blocks_held_by(kept) | set_apart) - running - waiting
     num_held = len(running) + len(waiting) + len(ended)
     problems = [*kv.problems, *_about_places(state), *_about_rows(state), *_about_progress(state)]
     num_unaccounted = kv.num_usable_blocks - state.kv.pool.num_free - num_held

@@ -98,6 +98,7 @@ class StepJournal(LoadJournal):
         num_blocks_needed: int | None,
         num_blocks_free_before: int,
         num_blocks_freed: int,
+        num_blocks_deferred: int,
         withdrawn: Grant | None,
     ) -> None:
         """A request has lost its blocks; its progress has not been zeroed yet."""
@@ -116,7 +117,7 @@ class StepJournal(LoadJournal):
             num_blocks_needed=num_blocks_needed,
             num_blocks_free_before=num_blocks_free_before,
             num_blocks_freed=num_blocks_freed,
-            num_blocks_deferred=0,
+            num_blocks_deferred=num_blocks_deferred,
             num_computed_tokens_lost=victim.num_computed_tokens,
             num_in_flight_tokens=victim.num_in_flight_tokens,
             num_output_tokens_kept=victim.num_output_tokens,

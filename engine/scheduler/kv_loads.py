@@ -130,11 +130,23 @@ def free_at_end(state: SchedulerState, request: Request) -> None:
         if request.is_loading or connector.delays_free(request):
             _keep(state, request)
             return
-        if state.defers_frees and request.in_flight:
-            state.deferred_frees.append((state.last_busy_step, request))
+        if must_wait_for_step(state, request):
+            defer_free(state, request)
+            state.kv.forget(request)
             return
     state.kv.release(request)
     state.kv.forget(request)
+
+
+def must_wait_for_step(state: SchedulerState, request: Request) -> bool:
+    """Whether a step in flight may still write into blocks that a request holds."""
+    is_in_flight = state.defers_frees and bool(request.in_flight)
+    return is_in_flight and state.kv.num_blocks_held(request) > 0
+
+
+def defer_free(state: SchedulerState, request: Request) -> None:
+    """Takes a request's blocks from it; they are free once all steps in flight are taken in."""
+    state.deferred_frees.append((state.last_busy_step, state.kv.set_apart(request)))
 
 
 def _keep(state: SchedulerState, request: Request) -> None:
@@ -154,11 +166,10 @@ def release_deferred(state: SchedulerState, step: int) -> None:
     """Gives back the blocks that waited for this step, in the order in which requests ended."""
     if not state.deferred_frees:
         return
-    due = [request for until, request in state.deferred_frees if until <= step]
-    state.deferred_frees = [(u, r) for u, r in state.deferred_frees if u > step]
-    for request in due:
-        state.kv.release(request)
-        state.kv.forget(request)
+    due = [ticket for until, ticket in state.deferred_frees if until <= step]
+    state.deferred_frees = [(u, ticket) for u, ticket in state.deferred_frees if u > step]
+    for ticket in due:
+        state.kv.release_set_apart(ticket)
 
 
 def release_kept(state: SchedulerState, request_id: str, why: EventKind) -> None:

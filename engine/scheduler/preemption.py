@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.request import Request, RequestStatus, StaleOutput
 from engine.scheduler.async_output import make_stale
 from engine.scheduler.encoder_inputs import let_go_of_all
+from engine.scheduler.kv_loads import defer_free, must_wait_for_step
 from engine.scheduler.plan import Grant, StepPlan
 from engine.scheduler.state import SchedulerState
 
@@ -29,7 +30,12 @@ def preempt(
     state.running.remove(victim)
     state.decodes.resting.pop(victim, None)
     free_before = state.kv.pool.num_free
-    num_freed = state.kv.release(victim, uncache_from=victim.num_computed_tokens)
+    num_freed = num_deferred = 0
+    if must_wait_for_step(state, victim):
+        num_deferred = state.kv.num_blocks_held(victim)
+        defer_free(state, victim)
+    else:
+        num_freed = state.kv.release(victim, uncache_from=victim.num_computed_tokens)
     _forget_encoder_items(state, victim, withdrawn)
     state.journal.preempted(
         victim,
@@ -37,6 +43,7 @@ def preempt(
         num_blocks_needed=num_blocks_needed,
         num_blocks_free_before=free_before,
         num_blocks_freed=num_freed,
+        num_blocks_deferred=num_deferred,
         withdrawn=withdrawn,
     )
     victim.high_water_mark = max(victim.high_water_mark, victim.num_computed_tokens)

@@ -103,7 +103,7 @@ def _count_blocks(row: StepRow, scheduler: SchedulerState) -> None:
     if scheduler.kept:
         finished = sum(map(kv.num_blocks_held, scheduler.kept.values()))
     if scheduler.deferred_frees:
-        deferred = sum(kv.num_blocks_held(request) for _, request in scheduler.deferred_frees)
+        deferred = sum(kv.num_blocks_set_apart(ticket) for _, ticket in scheduler.deferred_frees)
     if scheduler.transfers.given_up:
         lost = scheduler.transfers.given_up.values()
         given_up = sum(kv.num_blocks_set_apart(load.ticket) for load in lost)

@@ -89,7 +89,7 @@ class SchedulerState:
         self.skipped = SkippedRequests()
         self.failed: dict[Request, str] = {}
         """Requests that were found to have failed, and why; the next update ends them."""
-        self.deferred_frees: list[tuple[int, Request]] = []
+        self.deferred_frees: list[tuple[int, int]] = []
         """Requests that ended in a step in flight, and the step whose update frees their blocks."""
         self.last_busy_step = -1
         self.finished_ids: set[str] = set()

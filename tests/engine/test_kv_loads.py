@@ -10,7 +10,7 @@ import pytest
 from engine.config import KVConnectorConfig
 from engine.request import Request
 from engine.scheduler import ModelRunnerOutput, Scheduler, SchedulerOutput
-from telemetry.records import ConnectorEvent
+from telemetry.records import ConnectorEvent, RequestPreempted
 from telemetry.vocabulary import EventKind, FinishReason, SkipReason, StopReason, ZeroReason
 from tests.engine.builders import Run, config
 
@@ -196,3 +196,19 @@ def test_a_victim_in_flight_is_not_evicted_from_a_consumer() -> None:
     assert run.scheduler.num_preemptions == 1
     zeros = [dense.zero_reason for _, dense in run.recorder.step_requests]
     assert [list(z) for z in zeros if z is not None][1] == [ZeroReason.victim_not_releasable] * 2
+
+
+def test_a_reset_leaves_blocks_of_a_step_in_flight_until_its_update() -> None:
+    settings = KVConnectorConfig(role="kv_consumer")
+    run = run_with(Connector(), settings=settings, async_scheduling=True)
+    run.add("a", prompt=8, max_tokens=6)
+    pool = run.scheduler.kv.pool
+    in_flight = run.scheduler.schedule()
+    assert not run.scheduler.reset_prefix_cache(reset_running=True)
+    assert pool.num_free == pool.num_usable - 2
+    run.scheduler.check_integrity()
+    run.scheduler.update_from_output(in_flight, ModelRunnerOutput(sampled_token_ids={"a": [7]}))
+    assert pool.num_free == pool.num_usable
+    run.scheduler.check_integrity()
+    (event,) = [e for e in run.recorder.events if isinstance(e, RequestPreempted)]
+    assert (event.num_blocks_freed, event.num_blocks_deferred) == (0, 2)
