@@ -29,14 +29,13 @@ unusual dissolves the rows and goes the ordinary way.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from engine.config import EngineConfig
 from engine.request import Request
 from engine.scheduler.decode_order import NO_ROWS, Int32s
-from engine.scheduler.output import DecodeBatch
 from engine.scheduler.token_gaps import TokenGaps
 
 NO_TOKEN = -1
@@ -186,14 +185,6 @@ class DecodeRows:
     def row_of(self, request: Request) -> int:
         """Returns a request's row; it has to be one, which its `slot` says."""
         return self.order.requests.index(request)
-
-    def as_batch(self, new_blocks: Mapping[Request, int]) -> DecodeBatch:
-        """Returns the rows as a step's decodes, with the blocks that some have got."""
-        by_row = {}
-        if new_blocks:
-            rows = enumerate(self.order.requests)
-            by_row = {row: new_blocks[each] for row, each in rows if each in new_blocks}
-        return DecodeBatch(self.order, self.num_scheduled, self.num_taken, by_row)
 
     # ---------------------------------------------------------------------------------- the step
 

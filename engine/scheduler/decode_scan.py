@@ -15,7 +15,8 @@ import numpy as np
 from engine.request import Request
 from engine.scheduler.async_output import reaches_its_end
 from engine.scheduler.decode_order import DecodeOrder, Int32s
-from engine.scheduler.output import ModelRunnerOutput, SchedulerOutput
+from engine.scheduler.decode_rows import DecodeRows
+from engine.scheduler.output import DecodeBatch, ModelRunnerOutput, SchedulerOutput
 from engine.scheduler.plan import Grant, StepPlan
 from engine.scheduler.preemption import preempt
 from engine.scheduler.queues import choose_victim
@@ -35,31 +36,36 @@ def serve_decodes(state: SchedulerState, plan: StepPlan) -> int | None:
     rows = state.decodes
     if rows.is_off:
         return None
-    if plan.token_budget < len(rows) or not all(map(_still_rests, rows.resting)):
+    if plan.token_budget < len(rows) or not _all_still_rest(rows):
         rows.dissolve()
     if plan.token_budget > 0:
         _join_newcomers(state, plan)
     rows.rest(rows.that_reach_their_end())
-    needing = [rows.order.requests[row] for row in rows.that_need_a_block()]
-    end, grown = None, dict[Request, int]()
-    if len(needing) <= state.kv.pool.num_free:
-        grown.update(zip(needing, state.kv.grow(needing), strict=True))
-    else:
-        end = _grow_under_pressure(state, plan, needing, grown)
+    end: int | None = None
+    new_blocks: dict[int, int] = {}
+    needing = rows.that_need_a_block()
+    if len(needing) > state.kv.pool.num_free:
+        end, new_blocks = _grow_under_pressure(state, plan, needing)
+    elif needing:
+        requests = rows.order.requests
+        blocks = state.kv.grow([requests[row] for row in needing])
+        new_blocks = dict(zip(needing, blocks, strict=True))
     if end is not None and end < len(state.running):
-        _unfold(state, plan, end, grown)
-    state.kv.enter_filled(rows.flushed(rows.that_fill_a_block()))
+        _unfold(state, plan, end, new_blocks)
+    filling = rows.that_fill_a_block()
+    if filling:
+        state.kv.enter_filled(rows.flushed(filling))
     for request in rows.resting:
         plan.gave_nothing(request, 1, _why_it_rests(request))
     if rows.order.requests:
-        plan.decodes = rows.as_batch(grown)
+        plan.decodes = DecodeBatch(rows.order, rows.num_scheduled, rows.num_taken, new_blocks)
         plan.token_budget -= len(rows)
     return end
 
 
-def _still_rests(request: Request) -> bool:
-    """Whether the last token of a resting request is still in flight."""
-    return request.num_output_placeholders > 0
+def _all_still_rest(rows: DecodeRows) -> bool:
+    """Whether the last token of every resting request is still in flight."""
+    return all(request.num_output_placeholders > 0 for request in rows.resting)
 
 
 def _why_it_rests(request: Request) -> ZeroReason:
@@ -105,39 +111,46 @@ def _just_decodes(state: SchedulerState, request: Request, in_flight: list[int])
 
 
 def _grow_under_pressure(
-    state: SchedulerState, plan: StepPlan, needing: list[Request], grown: dict[Request, int]
-) -> int | None:
+    state: SchedulerState, plan: StepPlan, needing: list[int]
+) -> tuple[int | None, dict[int, int]]:
     """Finds a block for each of some rows in turn, preempting until one is free.
 
     Returns:
-        Where in the running list a row stood that had to go itself; None if none had to.
+        Where in the running list a row stood that had to go itself (None if none had to), and the
+        new blocks by row, as rows are numbered then.
     """
-    for request in needing:
+    end: int | None = None
+    grown: dict[Request, int] = {}
+    requests = state.decodes.order.requests
+    for request in [requests[row] for row in needing]:
         while request.slot is not None and state.kv.pool.num_free == 0:
             victim = choose_victim(state.limits.policy, state.running)
             place = state.running.index(victim)
             preempt(state, victim, beneficiary=request, plan=plan, num_blocks_needed=1)
-            if victim is request:
-                return place
+            end = place if victim is request else None
+        if end is not None:
+            break
         if request.slot is not None:
             state.journal.beneficiary_allocated(request)
             (grown[request],) = state.kv.grow([request])
-    return None
+    rows = enumerate(state.decodes.order.requests)
+    return end, {row: grown[request] for row, request in rows if request in grown}
 
 
-def _unfold(state: SchedulerState, plan: StepPlan, end: int, grown: dict[Request, int]) -> None:
+def _unfold(state: SchedulerState, plan: StepPlan, end: int, new_blocks: dict[int, int]) -> None:
     """Makes ordinary grants of what the rows before a place got; those behind it get nothing."""
     rows, resting = state.decodes, dict(state.decodes.resting)
-    served = [request for request in state.running[:end] if request not in resting]
-    filling = [row for row in rows.that_fill_a_block() if row < len(served)]
+    requests = rows.order.requests
+    num_served = sum(request not in resting for request in state.running[:end])
+    filling = [row for row in rows.that_fill_a_block() if row < num_served]
     state.kv.enter_filled(rows.flushed(filling))
     rows.dissolve()
     for request in state.running[:end]:
         if request in resting:
             plan.gave_nothing(request, 1, _why_it_rests(request))
-        else:
-            new_blocks = ([grown[request]],) if request in grown else ()
-            plan.give(Grant(request, 1, 1, new_blocks))
+    for row, request in enumerate(requests[:num_served]):
+        block = new_blocks.get(row)
+        plan.give(Grant(request, 1, 1, () if block is None else ([block],)))
 
 
 # ------------------------------------------------------------------------------------- in an update

@@ -45,6 +45,8 @@ class InputJournal(OpenSteps):
         """
         times, items = request.times, request.encoder_items
         times.arrived = self._clock()
+        if self._is_off:
+            return
         event = RequestArrived(
             step=self._step,
             ts=times.arrived,
@@ -176,6 +178,8 @@ class InputJournal(OpenSteps):
         ts: int | None = None,
     ) -> None:
         """Notes what happened to a request."""
+        if self._is_off:
+            return
         self._events.append(
             Event(
                 kind=kind,

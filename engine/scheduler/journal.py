@@ -77,6 +77,8 @@ class StepJournal(LoadJournal):
         if times.preempted is not None:
             times.preempted_ns += now - times.preempted
             times.preempted = None
+        if self._is_off:
+            return
         self._events.append(
             RequestAdmitted(
                 kind=EventKind.resumed if resumed else EventKind.admitted,
@@ -104,6 +106,8 @@ class StepJournal(LoadJournal):
         """A request has lost its blocks; its progress has not been zeroed yet."""
         now = self._clock()
         victim.times.preempted = now
+        if self._is_off:
+            return
         event = RequestPreempted(
             step=self._step,
             ts=now,
@@ -195,6 +199,9 @@ class StepJournal(LoadJournal):
 
     def finished(self, request: Request, reason: FinishReason) -> None:
         """A request is about to end."""
+        self._forget(request)
+        if self._is_off:
+            return
         now = self.update_ts or self._clock()
         times = request.times
         preempted_ns = times.preempted_ns
@@ -223,7 +230,6 @@ class StepJournal(LoadJournal):
                 prefix_hashes=self._prefix_hashes(request),
             )
         )
-        self._forget(request)
 
 
 def _between(start: int | None, end: int | None) -> int | None:

@@ -163,6 +163,11 @@ class OpenSteps:
             self._recorder.record_step(held.row, (), held.requests)
 
     @property
+    def _is_off(self) -> bool:
+        """Whether nobody takes rows, so that none need be made."""
+        return not self._recorder.is_recording
+
+    @property
     def _step(self) -> int:
         """The step that an event belongs to now."""
         return self._next_step if self._current is None else self._current.step

@@ -193,7 +193,9 @@ class Exports:
         from telemetry.exporters.numbers import Numbers
 
         if self._numbers is None:
-            self._numbers = Numbers(self._reader, self._sights, self._own_numbers, version=_version())
+            self._numbers = Numbers(
+                self._reader, self._sights, self._own_numbers, version=_version()
+            )
         return self._numbers
 
     def _carry(self, destination: Destination, work: Callable[[], bool]) -> None:
