@@ -144,11 +144,11 @@ class KVGroup:
                 self._pool.cache(block, chain[place] + self._suffix + PARTIAL)
 
     def enter_next_block(self, number: int, chain: list[BlockKey]) -> None:
-        """Enters the first block that has not been, if it is full."""
+        """Enters the first block that has not been, if it is full; of an only group."""
         table = self.tables[number]
         index = table.num_entered
-        if index < self.num_keys(chain):
-            self._pool.cache(table.blocks[index], self._key(chain, index))
+        if index < len(chain):
+            self._pool.cache(table.blocks[index], chain[index])
             table.num_entered = index + 1
 
     def _is_kept(self, index: int) -> bool:

@@ -95,7 +95,7 @@ class DecodeRows:
         self._max_model_len = max_model_len
         self._num_stopping = 0
         self._stop_ids: Counter[int] = Counter()
-        self._ring_length = 2 * block_size
+        self._ring_length = 8 * block_size  # at least a block; a longer one wraps less often
         self._ring = np.zeros((max_num_seqs, self._ring_length), dtype=np.int32)
         self._free_slots = list(range(max_num_seqs - 1, -1, -1))
         self._flushed = [0] * max_num_seqs
@@ -226,7 +226,7 @@ class DecodeRows:
         self._gaps.took(self.num_taken, ts)
         rows = order.ended_by(self.num_taken)
         said_eos = order.eos == token_ids
-        if np.count_nonzero(said_eos):
+        if b"\1" in said_eos.tobytes():  # a third of the time of count_nonzero
             rows = sorted({*rows, *said_eos.nonzero()[0].tolist()})
         if self._num_stopping:
             rows = sorted({*rows, *self._that_stop(token_ids.tolist())})

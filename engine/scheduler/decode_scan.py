@@ -36,11 +36,12 @@ def serve_decodes(state: SchedulerState, plan: StepPlan) -> int | None:
     rows = state.decodes
     if rows.is_off:
         return None
-    if plan.token_budget < len(rows) or not _all_still_rest(rows):
+    if plan.token_budget < len(rows) or (rows.resting and not _all_still_rest(rows)):
         rows.dissolve()
-    if plan.token_budget > 0:
+    if plan.token_budget > len(rows) and rows.num_in_front < len(state.running):
         _join_newcomers(state, plan)
-    rows.rest(rows.that_reach_their_end())
+    if rows.in_flight:
+        rows.rest(rows.that_reach_their_end())
     end: int | None = None
     new_blocks: dict[int, int] = {}
     needing = rows.that_need_a_block()
@@ -80,8 +81,6 @@ def _join_newcomers(state: SchedulerState, plan: StepPlan) -> None:
     rows, running = state.decodes, state.running
     first = end = rows.num_in_front
     last = min(len(running), first + plan.token_budget - len(rows))
-    if first == last:
-        return
     in_flight = rows.in_flight if rows.order.requests else list(running[first].in_flight)
     while end < last and _just_decodes(state, running[end], in_flight):
         end += 1

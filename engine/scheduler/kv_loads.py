@@ -202,6 +202,8 @@ def take_failures(
     failed = runner_output.failed_recving
     if not invalid and not failed:
         return set()
+    if invalid:
+        state.decodes.dissolve()
     for request in state.kv_holding_waiting:
         if request.is_loading:
             _cut_load(state, request, invalid, request.request_id in failed)

@@ -77,14 +77,18 @@ class _Arrived:
         """Returns the results of those that were rows when the step was decided."""
         if batch is None:
             return None
+        column = self._runner_output.decode_column(batch)
+        is_as_decided = not self._have_changed and self._state.decodes.order.requests
+        if is_as_decided and not self._ending:
+            return DecodeOutputs(batch, column, {})
         requests = batch.order.requests
-        if self._have_changed or not self._state.decodes.order.requests:
-            changed = [row for row, request in enumerate(requests) if request.slot is None]
-        else:
+        if is_as_decided:
             changed = [requests.index(request) for request in self._ending]
+        else:
+            changed = [row for row, request in enumerate(requests) if request.slot is None]
         self.left = [requests[row].request_id for row in changed]
         told = {row: self.result_of(requests[row]) for row in changed}
-        return DecodeOutputs(batch, self._runner_output.decode_column(batch), told)
+        return DecodeOutputs(batch, column, told)
 
     def result_of(self, request: Request) -> RequestOutput | None:
         """Gives a request its tokens; None where it wants none, or there are none."""

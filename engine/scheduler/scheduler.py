@@ -10,7 +10,7 @@ Source: `vllm/v1/core/sched/scheduler.py` is the reference for every order and l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from engine.request import Request
 from engine.scheduler.async_output import expect_output
@@ -49,7 +49,8 @@ class Scheduler(SchedulerState):
     def schedule(self, *, throttle_prefills: bool = False) -> SchedulerOutput:
         """Decides the next step. `throttle_prefills` lets decodes go first, where that helps."""
         plan = self._begin_step(throttle_prefills)
-        check_deadlines(self, plan.started_ts)
+        if self.connector is not None:
+            check_deadlines(self, plan.started_ts)
         serve_running(self, plan)
         plan.stop = admit_waiting(self, plan)
         return self._finish_schedule(plan)
@@ -63,14 +64,16 @@ class Scheduler(SchedulerState):
             New tokens and ends, in scheduling order; errors last.
         """
         self.journal.begin_update(output.step)
-        release_deferred(self, output.step)
-        if runner_output.invalid_block_ids:
-            self.decodes.dissolve()
-        void = take_failures(self, output, runner_output)
+        void: Collection[Request] = ()
+        if self.connector is not None:
+            release_deferred(self, output.step)
+            void = take_failures(self, output, runner_output)
         results = take_tokens(self, output, runner_output, void)
         results.others += end_failed(self)
-        receive(self, runner_output)
-        receive_items(self, runner_output)
+        if self.connector is not None:
+            receive(self, runner_output)
+        if self.ec_connector is not None:
+            receive_items(self, runner_output)
         self.journal.finish_step(output.step, runner_output)
         return results
 
@@ -229,7 +232,8 @@ class Scheduler(SchedulerState):
         grants = plan.grants
         if grants or plan.decodes is not None:
             self.last_busy_step = plan.step
-        self.journal.evicted(output.free_encoder_mm_hashes)
+        if output.free_encoder_mm_hashes:
+            self.journal.evicted(output.free_encoder_mm_hashes)
         self.journal.scheduled(plan)
         if plan.decodes is not None:
             self.decodes.scheduled(plan.step)

@@ -18,11 +18,8 @@ def tell_runner(state: SchedulerState, plan: StepPlan) -> SchedulerOutput:
     )
     if plan.grants:
         _tell_one_by_one(output, plan)
-    bitmask = bitmask_needs(plan)
-    if bitmask is not None:
-        output.has_structured_output_requests = True
-        output.pending_structured_output_tokens = bitmask.is_pending
-        output.structured_output_rows = bitmask.rows
+    if plan.grants or (plan.decodes is not None and plan.decodes.order.structured):
+        _tell_of_bitmasks(output, plan)
     if plan.loads_started:
         output.kv_loads_started = plan.loads_started
     if state.connector is not None:
@@ -37,6 +34,15 @@ def tell_runner(state: SchedulerState, plan: StepPlan) -> SchedulerOutput:
         output.preempted_req_ids, state.preempted_ids = frozenset(state.preempted_ids), set()
         output.preempted_in_order = tuple(request.request_id for request in plan.preempted)
     return output
+
+
+def _tell_of_bitmasks(output: SchedulerOutput, plan: StepPlan) -> None:
+    """Tells of the requests whose output a grammar constrains, if there are any."""
+    bitmask = bitmask_needs(plan)
+    if bitmask is not None:
+        output.has_structured_output_requests = True
+        output.pending_structured_output_tokens = bitmask.is_pending
+        output.structured_output_rows = bitmask.rows
 
 
 def _tell_one_by_one(output: SchedulerOutput, plan: StepPlan) -> None:

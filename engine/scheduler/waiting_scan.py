@@ -23,13 +23,15 @@ from engine.scheduler.speculation import PLACEHOLDER
 from engine.scheduler.state import PauseState, SchedulerState
 from telemetry.vocabulary import SkipReason, StopReason
 
+QUEUE_EMPTY = AdmissionStop(StopReason.queue_empty)
+
 
 def admit_waiting(state: SchedulerState, plan: StepPlan) -> AdmissionStop:
     """Lets waiting requests in, until one limit ends the scan."""
-    num_sessions = state.num_waiting_sessions
-    stop = _limit(state, plan, num_sessions)
-    if stop is None:
-        stop = _scan(state, plan, num_sessions)
+    stop = QUEUE_EMPTY
+    if state.num_waiting:
+        num_sessions = state.num_waiting_sessions
+        stop = _limit(state, plan, num_sessions) or _scan(state, plan, num_sessions)
     _remember_who_was_left(state, plan)
     return stop
 
@@ -100,7 +102,7 @@ def _limit(state: SchedulerState, plan: StepPlan, num_sessions: int) -> Admissio
     limits = state.limits
     head = state.head_queue().peek()
     if head is None:
-        return AdmissionStop(StopReason.queue_empty)
+        return QUEUE_EMPTY
     if state.pause is PauseState.PAUSED_ALL:
         return AdmissionStop(StopReason.paused_all)
     if plan.preempted:
@@ -269,4 +271,5 @@ def _remember_who_was_left(state: SchedulerState, plan: StepPlan) -> None:
     """Notes for later throttled steps whether this scan left requests that could have run."""
     ran = not plan.preempted and state.pause is not PauseState.PAUSED_ALL
     if ran and not plan.defers_prefills:
-        state.left_ready_waiting = state.num_waiting > len(state.skipped)
+        num_waiting = state.num_waiting
+        state.left_ready_waiting = num_waiting > 0 and num_waiting > len(state.skipped)
