@@ -42,6 +42,8 @@ class KVCacheManager:
         self._has_windows = not all(group.is_full for group in self._groups)
         self._room = Room(config, self._groups, self.pool)
         self._prefixes = PrefixCache(config, self._groups)
+        self.enter_filled = self._prefixes.enter_next_blocks
+        """Enters the block that the newest token of each of some requests fills."""
         self._last_ticket = 0
 
     # -------------------------------------------------------------------------------- prefix cache
@@ -189,10 +191,6 @@ class KVCacheManager:
         for request, block in zip(requests, fresh, strict=True):
             tables[request.number].blocks.append(block)
         return fresh
-
-    def enter_filled(self, requests: list[Request]) -> None:
-        """Enters in the cache the block that each request's newest token fills."""
-        self._prefixes.enter_next_blocks(requests)
 
     # -------------------------------------------------------------------------------------- release
 

@@ -121,17 +121,19 @@ def _grow_under_pressure(
     end: int | None = None
     grown: dict[Request, int] = {}
     requests = state.decodes.order.requests
-    for request in [requests[row] for row in needing]:
-        while request.slot is not None and state.kv.pool.num_free == 0:
-            victim = choose_victim(state.limits.policy, state.running)
-            place = state.running.index(victim)
-            preempt(state, victim, beneficiary=request, plan=plan, num_blocks_needed=1)
-            end = place if victim is request else None
-        if end is not None:
-            break
-        if request.slot is not None:
-            state.journal.beneficiary_allocated(request)
-            (grown[request],) = state.kv.grow([request])
+    waiting = [requests[row] for row in needing]
+    while end is None and waiting:
+        first, num_free = waiting[0], state.kv.pool.num_free
+        if num_free:
+            served, waiting = waiting[:num_free], waiting[num_free:]
+            state.journal.beneficiary_allocated(first)
+            grown.update(zip(served, state.kv.grow(served), strict=True))
+            continue
+        victim = choose_victim(state.limits.policy, state.running)
+        place = state.running.index(victim)
+        preempt(state, victim, beneficiary=first, plan=plan, num_blocks_needed=1)
+        end = place if victim is first else None
+        waiting = [request for request in waiting if request.slot is not None]
     rows = enumerate(state.decodes.order.requests)
     return end, {row: grown[request] for row, request in rows if request in grown}
 

@@ -52,6 +52,8 @@ class StepJournal(LoadJournal):
 
     def scheduled(self, plan: StepPlan) -> None:
         """The step is decided; nobody's progress has been advanced yet."""
+        if self._is_off:
+            return
         self._unsettled.clear()
         for grant in plan.grants.values():
             self._encoded(grant)

@@ -55,16 +55,18 @@ class OpenSteps:
 
     def begin_step(self, plan: StepPlan) -> None:
         """A step begins; what was not handed over before it is its own."""
+        self._next_step = plan.step + 1
+        if self._is_off:
+            return
         self._current = self._open[plan.step] = _OpenStep(plan.step, events=self._between)
         self._between = []
         self._is_deciding = True
-        self._next_step = plan.step + 1
         self._recorder.enter_phase(plan.step, Phase.schedule)
 
     def scheduled(self, plan: StepPlan) -> None:
         """The step is decided; nobody's progress has been advanced yet."""
         self._is_deciding = False
-        if self._current is None or not self._recorder.is_recording:
+        if self._current is None or self._is_off:
             return
         row = step_row(plan, self._scheduler)
         row.num_steps_in_flight = len(self._open)
@@ -76,13 +78,18 @@ class OpenSteps:
 
     def begin_update(self, step: int) -> None:
         """A step has been executed; its tokens are about to be taken in."""
+        self.update_ts = self._clock()
+        if self._is_off:
+            return
         self._recorder.enter_phase(step, Phase.update)
         self._current = self._open[step]
         self._is_deciding = True
-        self.update_ts = self._clock()
 
     def finish_step(self, step: int, runner_output: ModelRunnerOutput) -> None:
         """The step is over: hands it to the recorder."""
+        if self._is_off:
+            self._forget_all()
+            return
         self._recorder.count_preemptions(self._scheduler.num_preemptions)
         done = self._open.pop(step)
         if done.row is not None:
@@ -90,6 +97,12 @@ class OpenSteps:
         self.update_ts = 0
         self._is_deciding = False
         self._current = next(reversed(self._open.values()), None)
+
+    def _forget_all(self) -> None:
+        """Drops what nobody takes any more: the recorder is off, or has been turned off."""
+        self.update_ts, self._is_deciding = 0, False
+        if self._open:
+            self._open, self._current, self._held, self._between = {}, None, None, []
 
     def _complete(self, done: _OpenStep, row: StepRow, runner_output: ModelRunnerOutput) -> None:
         """Adds what is known only now, and hands the step over unless it can be counted."""
@@ -179,5 +192,7 @@ class OpenSteps:
 
     @property
     def _events(self) -> list[Event]:
-        """Where an event goes now."""
+        """Where an event goes now; where nobody takes events, into a list that is thrown away."""
+        if self._is_off:
+            return []
         return self._between if self._current is None else self._current.events

@@ -202,7 +202,7 @@ class Scheduler(SchedulerState):
             started_ts=self.clock(),
             full_budget=budget,
             token_budget=budget,
-            token_cap=self._token_cap(),
+            token_cap=self._token_cap() if limits.long_prefill_token_threshold else None,
             encoder_budget=0 if config.encoder is None else config.encoder.compute_budget,
             defers_prefills=throttle_prefills
             and not self.left_ready_waiting
@@ -217,8 +217,6 @@ class Scheduler(SchedulerState):
         """Returns what one request may get at most while there are others; None for no limit."""
         limits = self.limits
         cap = limits.long_prefill_token_threshold
-        if cap == 0:
-            return None
         num_requests = len(self.running) + self.num_waiting
         if num_requests < 2:
             return None
