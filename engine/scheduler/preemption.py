@@ -65,13 +65,16 @@ def _take_off_rows(
 ) -> Grant | None:
     """Takes a victim off the array path; returns its grant of this step, if it has been served.
 
-    While rows are being served, that is so if it stands before the beneficiary.
+    While rows are being served, that is so if it stands before the beneficiary. A block that its
+    newest token fills has been computed where that token is in flight already: it stays a hit.
     """
     rows = state.decodes
     row = rows.row_of(victim)
     was_served = plan is not None and plan.decodes is not None
     if beneficiary is not None and beneficiary.slot is not None:
         was_served = row < rows.row_of(beneficiary)
+        if was_served and row in rows.that_fill_a_block():
+            state.kv.enter_filled(rows.flushed([row]))
     rows.remove([row])
     if plan is not None and plan.decodes is not None:
         plan.decodes = plan.decodes.without(row, rows.order) if len(rows) else None

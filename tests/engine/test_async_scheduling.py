@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -121,3 +122,23 @@ def test_every_request_gets_all_its_tokens_and_one_end(
     assert run.scheduler.kv.pool.num_free == num_blocks
     kinds = [event.kind for event in run.recorder.events]
     assert kinds.count(EventKind.preempted) == run.scheduler.num_preemptions
+
+
+@pytest.mark.parametrize("array_path", [True, False])
+def test_a_block_that_the_token_in_flight_fills_is_a_hit_after_an_eviction(
+    array_path: bool,
+) -> None:
+    settings_ = config(
+        num_usable_blocks=10,
+        block_size=2,
+        policy="priority",
+        max_num_batched_tokens=2,
+        async_scheduling=True,
+    )
+    run = Run(settings_, array_path=array_path)
+    run.add("victim", prompt=2, max_tokens=10, priority=1)
+    run.add("other", prompt=1, max_tokens=9)
+    outputs = drive(run)
+    hits = [output.num_prefix_hit_tokens for output in outputs if output.num_prefix_hit_tokens]
+    assert run.scheduler.num_preemptions == 1
+    assert hits[-1] == {"victim": 10}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 
 from tests.diagnose.replay.recording import assert_replays
+from tests.engine.play.draws import scenarios
 from tests.engine.play.player import Player
-from tests.engine.play.scenario import Scenario, scenarios
+from tests.engine.play.scenario import Scenario
 from tests.engine.test_scheduler_properties import BOTH_PATHS, examples
 
 
