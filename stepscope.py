@@ -92,7 +92,7 @@ def _prepare(options: argparse.Namespace, server: Server) -> None:
     from telemetry.exporters.prometheus import metrics_app
 
     server.mount("/metrics", metrics_app(server.stats))
-    if not options.no_record:
+    if not (options.no_record or options.no_collector):
         from telemetry.collector import keep_collector, prepare_log
 
         prepare_log(options.log, linger_seconds=options.linger)

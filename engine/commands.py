@@ -75,6 +75,11 @@ def _add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     record = parser.add_argument_group("record")
     record.add_argument("--no-record", action="store_true", help="do not record this engine")
     record.add_argument(
+        "--no-collector",
+        action="store_true",
+        help="record, but start no collector: one runs already, as a service or in a sidecar",
+    )
+    record.add_argument(
         "--detail",
         choices=("transitions", "full"),
         default="transitions",

@@ -7,6 +7,7 @@ import os
 import sys
 
 from telemetry.errors import StepscopeError
+from telemetry.probe import PARTS, STALL_SECONDS, exit_code, probe, report
 from telemetry.query import command as query
 
 
@@ -93,6 +94,21 @@ def _add_doctor(
         help="with --deep: check the engine at this address, like http://127.0.0.1:8000 (those "
         "that write to the log)",
     )
+    parser.add_argument(
+        "--probe",
+        nargs="?",
+        const="all",
+        choices=PARTS,
+        help="only say whether engines and collector get on, by their progress: for Kubernetes and "
+        "Docker. Exit code 1 where one stands still, else 0; `engine` needs the base install alone",
+    )
+    parser.add_argument(
+        "--stall",
+        type=float,
+        default=STALL_SECONDS,
+        metavar="SECONDS",
+        help="with --probe: the longest that a phase of a step may take (default %(default)g)",
+    )
     parser.set_defaults(run=_doctor)
 
 
@@ -110,7 +126,12 @@ def _collect(args: argparse.Namespace) -> int:
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    from telemetry.doctor import examine, exit_code, json_report, text_report
+    if args.probe is not None:
+        signs = probe(args.log, args.probe, stall_seconds=args.stall)
+        print(report(signs))
+        return exit_code(signs)
+    from telemetry.doctor import examine, json_report, text_report
+    from telemetry.doctor import exit_code as deep_exit_code
 
     if args.url is not None and not args.deep:
         raise StepscopeError("--url names the engine of a deep check: add --deep")
@@ -120,7 +141,7 @@ def _doctor(args: argparse.Namespace) -> int:
     else:
         print(text_report(examination, colour=_wants_colour()))
     if examination.deep is not None:
-        return exit_code(examination.deep)
+        return deep_exit_code(examination.deep)
     return 0 if examination.engines else 3
 
 

@@ -105,6 +105,11 @@ class DecodeRows:
         return len(self.order.requests)
 
     @property
+    def can_go_on(self) -> bool:
+        """Whether another step may be decided for the rows before those in flight are over."""
+        return self._is_async or not self.in_flight
+
+    @property
     def num_in_front(self) -> int:
         """How many of the running requests, from the first, the ordinary scan may pass over."""
         return len(self.order.requests) + len(self.resting)
@@ -169,6 +174,7 @@ class DecodeRows:
         """Makes all rows ordinary requests."""
         self.resting.clear()
         self.keep_first(0)
+        self.in_flight = []
 
     def keep_first(self, count: int) -> None:
         """Makes all rows behind the first so many ordinary requests; all, where some rest."""

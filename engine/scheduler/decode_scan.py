@@ -36,12 +36,7 @@ def serve_decodes(state: SchedulerState, plan: StepPlan) -> int | None:
     rows = state.decodes
     if rows.is_off:
         return None
-    if plan.token_budget < len(rows) or (rows.resting and not _all_still_rest(rows)):
-        rows.dissolve()
-    if plan.token_budget > len(rows) and rows.num_in_front < len(state.running):
-        _join_newcomers(state, plan)
-    if rows.in_flight:
-        rows.rest(rows.that_reach_their_end())
+    _gather_rows(state, plan)
     end: int | None = None
     new_blocks: dict[int, int] = {}
     needing = rows.that_need_a_block()
@@ -64,8 +59,21 @@ def serve_decodes(state: SchedulerState, plan: StepPlan) -> int | None:
     return end
 
 
+def _gather_rows(state: SchedulerState, plan: StepPlan) -> None:
+    """Makes the rows those requests that can be served as rows in this step, and no others."""
+    rows = state.decodes
+    if plan.token_budget < len(rows) or not rows.can_go_on or not _all_still_rest(rows):
+        rows.dissolve()
+    if plan.token_budget > len(rows) and rows.num_in_front < len(state.running):
+        _join_newcomers(state, plan)
+    if rows.in_flight:
+        rows.rest(rows.that_reach_their_end())
+
+
 def _all_still_rest(rows: DecodeRows) -> bool:
     """Whether the last token of every resting request is still in flight."""
+    if not rows.resting:
+        return True
     return all(request.num_output_placeholders > 0 for request in rows.resting)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableSet
 
 from engine.request import Request
+from telemetry.vocabulary import SkipReason
 
 
 class SkippedRequests(MutableSet[Request]):
@@ -19,9 +20,9 @@ class SkippedRequests(MutableSet[Request]):
         self._sessions: set[Request] = set()
 
     @property
-    def num_blocked_sessions(self) -> int:
-        """Sessions that wait for something outside, as between two turns."""
-        return sum(request.blocked_by is not None for request in self._sessions)
+    def num_idle_sessions(self) -> int:
+        """Sessions between two turns, with no input to go on with."""
+        return sum(request.blocked_by is SkipReason.streaming_input for request in self._sessions)
 
     def add(self, value: Request) -> None:
         """Adds a request."""

@@ -123,7 +123,7 @@ class SchedulerState:
     @property
     def num_waiting_sessions(self) -> int:
         """Sessions between two turns; each keeps its slot."""
-        return self.skipped.num_blocked_sessions
+        return self.skipped.num_idle_sessions
 
     def has_requests(self) -> bool:
         """Whether a step has anything to do, be it to tell the runner who has ended."""

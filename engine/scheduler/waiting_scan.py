@@ -217,7 +217,7 @@ def _start_of(state: SchedulerState, request: Request) -> _Start | SkipReason:
     if state.kv.holds(request):
         return _Start(request.num_computed_tokens, None)
     hits = state.kv.find_hits(request)
-    if state.connector is None:
+    if state.connector is None or not request.reads_prefix_cache:
         return _Start(hits.num_tokens, hits)
     if request.request_id in state.transfers.given_up:
         return _Start(hits.num_tokens, hits)

@@ -19,6 +19,7 @@ import duckdb
 from telemetry.collector.endpoint import Endpoint, socket_path
 from telemetry.collector.flush import Flush
 from telemetry.collector.rings import AttachedRing, RingWatch
+from telemetry.collector.supervisor import Supervisor
 from telemetry.errors import CollectorError, LogBusy
 from telemetry.exporters.exports import Exports
 from telemetry.exporters.settings import ExportSettings
@@ -86,6 +87,7 @@ class Collector:
         )
         self._rings: dict[Path, AttachedRing] = {}
         self._stop = threading.Event()
+        self._supervisor = Supervisor()
         self._last_failure = ""
         self._writer: LogWriter | None = None
         self._endpoint: Endpoint | None = None
@@ -130,10 +132,12 @@ class Collector:
             return
         self._listen()
         self._exports.start()
+        self._supervisor.ready()
         last_seen = time.monotonic()
         while True:
             is_last = self._stop.wait(DRAIN_SECONDS)
             self.drain()
+            self._supervisor.progress()
             self._exports.after_drain(self._rings.values())
             self._exports.save(self._writer)
             if self._writer is None:
@@ -154,6 +158,7 @@ class Collector:
                 if not told:
                     _log.warning("waiting for the step log: %s", error)
                 told = True
+                self._supervisor.progress()
                 if self._stop.wait(back_off):
                     return
                 back_off = min(back_off * 2, _LONGEST_BACK_OFF_SECONDS)
@@ -184,7 +189,7 @@ class Collector:
         try:
             self._attach()
             while self._flush():
-                pass
+                self._supervisor.progress()
             self._last_failure = ""
         except (duckdb.Error, LogBusy) as error:
             if str(error) != self._last_failure:  # told once, however often it is tried

@@ -136,9 +136,9 @@ def test_a_block_that_the_token_in_flight_fills_is_a_hit_after_an_eviction(
         async_scheduling=True,
     )
     run = Run(settings_, array_path=array_path)
-    run.add("victim", prompt=2, max_tokens=10, priority=1)
-    run.add("other", prompt=1, max_tokens=9)
+    run.add("a", prompt=2, max_tokens=10, arrival_time=0.0)
+    run.add("b", prompt=1, max_tokens=9, arrival_time=0.0)  # a tie: the first in the list goes
     outputs = drive(run)
     hits = [output.num_prefix_hit_tokens for output in outputs if output.num_prefix_hit_tokens]
     assert run.scheduler.num_preemptions == 1
-    assert hits[-1] == {"victim": 10}
+    assert hits[-1] == {"a": 10}

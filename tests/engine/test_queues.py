@@ -155,9 +155,9 @@ def test_blocked_sessions_are_counted_and_nobody_else() -> None:
     session = request("s", session=Session(), blocked_by=blocked)
     for each in (session, request("t", session=Session()), request("u", blocked_by=blocked)):
         skipped.add(each)
-    assert (len(skipped), skipped.num_blocked_sessions) == (3, 1)
+    assert (len(skipped), skipped.num_idle_sessions) == (3, 1)
     session.blocked_by = None
-    assert skipped.num_blocked_sessions == 0
+    assert skipped.num_idle_sessions == 0
     session.blocked_by = blocked
     skipped.discard(session)
-    assert (session in skipped, len(skipped), skipped.num_blocked_sessions) == (False, 2, 0)
+    assert (session in skipped, len(skipped), skipped.num_idle_sessions) == (False, 2, 0)

@@ -603,6 +603,13 @@ MUTATIONS = (
         "victim = state.running[0]",
     ),
     Mutation(
+        "evicted_row_forgets_the_block_in_flight",
+        "31, array path",
+        f"{SCAN}/preemption.py",
+        "            state.kv.enter_filled(rows.flushed([row]))\n",
+        "            pass\n",
+    ),
+    Mutation(
         "row_joins_with_drafts_to_verify",
         "8, array path",
         f"{SCAN}/decode_scan.py",
