@@ -126,6 +126,7 @@ ZERO_REASONS: dict[ZeroReason, Colour] = {
     ZeroReason.behind_preempted: LOST,
     ZeroReason.victim_not_releasable: Colour("#FB77FD", "#B946D7"),
     ZeroReason.paused_all: _OPERATOR_MILD,
+    ZeroReason.encoder_transfer: Colour("#E7C536", "#4F4102"),
 }
 
 WAIT_REASONS: dict[WaitReason, Colour] = {
