@@ -94,13 +94,14 @@ def _prepare(options: argparse.Namespace, server: Server) -> None:
     server.mount("/metrics", metrics_app(server.stats))
     if not (options.no_record or options.no_collector):
         from telemetry.collector import keep_collector, prepare_log
+        from telemetry.collector.detail import chosen_detail
 
         prepare_log(options.log, linger_seconds=options.linger)
         server.on_start(
             partial(
                 keep_collector,
                 options.log,
-                detail=options.detail,
+                detail=chosen_detail(options.detail, os.environ),
                 linger_seconds=options.linger,
             )
         )

@@ -81,9 +81,9 @@ def _add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     )
     record.add_argument(
         "--detail",
-        choices=("transitions", "full"),
-        default="transitions",
-        help="full keeps each request's row of each step (%(default)s)",
+        metavar="steps|transitions|full|sampled=N",
+        help="what is kept; full keeps each request's row of each step, sampled=N of every Nth "
+        "($STEPSCOPE_DETAIL, else transitions)",
     )
     record.add_argument(
         "--linger",

@@ -171,6 +171,9 @@ class EncoderCache:
             raise AssertionError("; ".join(problems))
 
     def take_evicted(self) -> list[str]:
-        """Returns the keys evicted since the last call, for the runner to drop."""
+        """Returns the keys evicted since the last call, for the runner to drop.
+
+        One that has been entered anew since is not among them: the runner keeps what it writes.
+        """
         evicted, self._evicted = self._evicted, []
-        return evicted
+        return [key for key in evicted if key not in self._entries]

@@ -1,4 +1,4 @@
-"""The commands of telemetry: `collect`, `query` and `doctor`."""
+"""The commands of telemetry: `collect`, `query`, `bundle` and `doctor`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 
+from telemetry.bundle import command as bundle
 from telemetry.errors import StepscopeError
 from telemetry.probe import PARTS, STALL_SECONDS, exit_code, probe, report
 from telemetry.query import command as query
@@ -18,6 +19,7 @@ def add_commands(
     """Registers the commands; `parents` bring `--log`."""
     _add_collect(commands, parents)
     query.add_command(commands, parents)
+    bundle.add_command(commands, parents)
     _add_doctor(commands, parents)
 
 
@@ -41,9 +43,10 @@ def _add_collect(
     )
     parser.add_argument(
         "--detail",
-        choices=("transitions", "full"),
-        default="transitions",
-        help="full: keep a row a request a step as well (default transitions)",
+        metavar="steps|transitions|full|sampled=N",
+        help="what to keep: transitions is all but the row that each request has in each step; "
+        "full keeps these too, sampled=N those of every Nth step; steps leaves out why requests "
+        "were set aside (default: $STEPSCOPE_DETAIL, else transitions)",
     )
     parser.add_argument(
         "--metrics-port",
@@ -64,7 +67,29 @@ def _add_collect(
         help="export this part of the steps as OpenTelemetry spans, where OTEL_EXPORTER_OTLP_* "
         "names a receiver (default: $STEPSCOPE_OTEL_STEPS, else 0)",
     )
+    _add_retention(parser)
     parser.set_defaults(run=_collect)
+
+
+def _add_retention(parser: argparse.ArgumentParser) -> None:
+    limits = parser.add_argument_group("what is removed, once a minute; without a limit nothing is")
+    limits.add_argument(
+        "--keep-days",
+        metavar="N",
+        help="remove days that lie more than N days before today (default: $STEPSCOPE_KEEP_DAYS)",
+    )
+    limits.add_argument(
+        "--keep-dense-days",
+        metavar="N",
+        help="the same for the rows that each request has in each step, which are most of a log "
+        "(default: $STEPSCOPE_KEEP_DENSE_DAYS)",
+    )
+    limits.add_argument(
+        "--max-bytes",
+        metavar="SIZE",
+        help="remove the oldest days, dense rows first, while the log is larger than this, like "
+        "500M or 20G; never today's (default: $STEPSCOPE_MAX_BYTES)",
+    )
 
 
 def _add_doctor(
@@ -114,15 +139,24 @@ def _add_doctor(
 
 def _collect(args: argparse.Namespace) -> int:
     from telemetry.collector.__main__ import run
+    from telemetry.collector.detail import chosen_detail
+    from telemetry.collector.retention import read_limits
     from telemetry.exporters.settings import read_settings
 
+    detail = chosen_detail(args.detail, os.environ)
     exports = read_settings(
         os.environ,
         metrics_port=args.metrics_port,
         metrics_host=args.metrics_host,
         step_ratio=args.otel_steps,
     )
-    return run(args.log, linger_seconds=args.linger, detail=args.detail, exports=exports)
+    limits = read_limits(
+        os.environ,
+        keep_days=args.keep_days,
+        keep_dense_days=args.keep_dense_days,
+        max_bytes=args.max_bytes,
+    )
+    return run(args.log, linger_seconds=args.linger, detail=detail, exports=exports, limits=limits)
 
 
 def _doctor(args: argparse.Namespace) -> int:

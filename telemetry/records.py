@@ -23,10 +23,11 @@ import numpy.typing as npt
 
 from telemetry.vocabulary import EventKind
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Version of the tables. Columns may be added under a new version; a meaning never changes.
 
 2: the table `session_inputs`, and in other tables what a replay needs (docs/record.md).
+3: lean dense rows, what the collector keeps of an engine, and `removed_days`.
 """
 
 U1 = Annotated[int, "u1"]
@@ -468,6 +469,7 @@ class EngineRow:
     memory_kv_bytes: U8 | None = column("given to the KV pool")
     host_cpu_count: U4 | None = column("processor cores of the host")
     api_url: Text | None = column("where its API listens, as bound; NULL without one")
+    detail: Text | None = column("what the collector keeps: steps, transitions, full, sampled=N")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -530,6 +532,27 @@ class FindingRow:
     opened_ts: I8 | None = column("when it opened")
     cleared_ts: I8 | None = column("when it cleared; NULL while open")
     body: Text | None = column("the whole finding, JSON")
+
+
+@dataclass(slots=True, kw_only=True)
+class RemovedDayRow:
+    """A day's file that the collector has removed, as its retention says."""
+
+    ts: I8 = column("when it was removed", 0)
+    day: Text = column("the UTC day", "")
+    is_dense: Flag = column("whether it held the day's dense rows, and not its others", False)
+    size_bytes: U8 = column("size of the file", 0)
+    limit_name: Text = column("the limit: keep_days, keep_dense_days or max_bytes", "")
+
+
+@dataclass(slots=True, kw_only=True)
+class BundleInfoRow:
+    """What a bundle says about itself."""
+
+    from_ts: I8 = column("begin of its window", 0)
+    until_ts: I8 = column("end of its window", 0)
+    made_ts: I8 = column("when it was made", 0)
+    is_salted: Flag = column("whether names are replaced", False)
 
 
 @dataclass(slots=True, kw_only=True)

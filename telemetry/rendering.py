@@ -85,6 +85,14 @@ def printable_lines(text: str) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
+def bytes_text(size: int) -> str:
+    """Returns a size for people, in powers of 1,024."""
+    amount, units = float(size), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while amount >= 1024 and len(units) > 1:
+        amount, units = amount / 1024, units[1:]
+    return f"{amount:.3g} {units[0]}" if amount < 1000 else f"{amount:,.0f} {units[0]}"
+
+
 def engine_hex(engine: int) -> str:
     """Returns an engine's id as people see it."""
     return f"{engine:016x}"

@@ -140,9 +140,16 @@ def _admissions(facts: StepFacts, max_rows: int) -> list[str]:
     table = _table("let in, in order", ("order", "request", "given", "hit", ""), rows, max_rows)
     missing = (
         "not stored for this step: the order of the requests that ran, what each wanted, what it "
-        "was given and the budget left. --detail full (of `serve` and `collect`) keeps them."
+        f"was given and the budget left.{_kept(facts)} --detail full (of `serve` and `collect`) "
+        "keeps them."
     )
     return [*table, *([""] if table else []), *textwrap.wrap(missing, WIDTH)]
+
+
+def _kept(facts: StepFacts) -> str:
+    """Says at which detail the engine is kept, where that is known."""
+    detail = facts.engine.get("detail")
+    return "" if detail is None else f" This engine is kept with --detail {_plain(detail)};"
 
 
 def _notes(facts: StepFacts) -> dict[int, str]:

@@ -18,6 +18,7 @@ from telemetry.records import (
     ExportRow,
     FindingRow,
     HeartbeatRow,
+    RemovedDayRow,
     RequestArrived,
     RequestFinished,
     SampleRow,
@@ -88,6 +89,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "samples": (ENGINE, *columns_of(SampleRow)),
     "findings": (ENGINE, *columns_of(FindingRow)),
     "exports": (ENGINE, *columns_of(ExportRow)),
+    "removed_days": columns_of(RemovedDayRow),
 }
 """Columns of every table of `<day>.duckdb`."""
 

@@ -194,11 +194,17 @@ class KVGroup:
         table.num_expired = end
         self._release(gone)
 
-    def release(self, number: int, *, uncache_from: int | None) -> None:
-        """Gives back all blocks of a request; see `KVCacheManager.release`."""
+    def release(self, number: int, *, uncache_from: int | None, partial_at: int = 0) -> None:
+        """Gives back all blocks of a request; see `KVCacheManager.release`.
+
+        Args:
+            partial_at: position of the block that was entered though it may not be whole.
+        """
         table = self.tables.pop(number)
         if uncache_from is not None:
-            for block in table.blocks[uncache_from // self.block_size :]:
+            first = uncache_from // self.block_size
+            end = table.num_entered if partial_at <= uncache_from else len(table.blocks)
+            for block in table.blocks[first:end]:
                 if block != NULL_BLOCK:
                     self._pool.uncache(block)
         self._release(table.blocks)

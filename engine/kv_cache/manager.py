@@ -7,6 +7,7 @@ suffice is `room`'s question, what a prefix hits and what enters the cache is `p
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from engine.config import EngineConfig
 from engine.kv_cache.block_pool import BlockPool
@@ -99,6 +100,7 @@ class KVCacheManager:
             spare_watermark: leave the watermark free, as when something runs already.
         """
         start = hits.num_tokens + num_external_tokens
+        hits = self._within_windows(hits, start)
         end = start + num_tokens
         reach = self._room.reach(end)
         shortage = self._room.shortage_for_chunk(
@@ -120,6 +122,7 @@ class KVCacheManager:
     ) -> Shortage | None:
         """Gives a waiting request its hits and the blocks that a load fills, or says what lacks."""
         end = hits.num_tokens + num_external_tokens
+        hits = self._within_windows(hits, end)
         shortage = self._room.shortage_for_load(
             request,
             hits,
@@ -130,6 +133,19 @@ class KVCacheManager:
         if shortage is None:
             self._take(request, hits, end, end)
         return shortage
+
+    def _within_windows(self, hits: PrefixHits, start: int) -> PrefixHits:
+        """Returns hits without the blocks that are left of a window once `start` tokens are there.
+
+        What comes from elsewhere behind the hits moves the windows on.
+        """
+        if not self._has_windows or start == hits.num_tokens:
+            return hits
+        blocks = tuple(
+            [NULL_BLOCK] * min(group.num_expired(start), len(own)) + own[group.num_expired(start) :]
+            for group, own in zip(self._groups, hits.blocks, strict=True)
+        )
+        return replace(hits, blocks=blocks)
 
     def _take(self, request: Request, hits: PrefixHits, start: int, end: int) -> None:
         for group, blocks in zip(self._groups, hits.blocks, strict=True):
@@ -204,7 +220,11 @@ class KVCacheManager:
         before = self.pool.num_free
         for group in self._groups:
             if request.number in group.tables:
-                group.release(request.number, uncache_from=uncache_from)
+                group.release(
+                    request.number,
+                    uncache_from=uncache_from,
+                    partial_at=self._prefixes.partial_at(request),
+                )
         return self.pool.num_free - before
 
     def set_apart(self, request: Request) -> int:
@@ -228,17 +248,22 @@ class KVCacheManager:
         for group in self._groups:
             group.release(ticket, uncache_from=None)
 
-    def expire(self, request: Request) -> None:
-        """Gives back what the windows of a request that ends have passed."""
-        if self._has_windows and all(request.number in group.tables for group in self._groups):
-            self._expire(request)
+    def expire(self, request: Request, *, num_executing_tokens: int = 0) -> None:
+        """Gives back what the windows of a request that ends have passed.
 
-    def _expire(self, request: Request) -> None:
+        Args:
+            num_executing_tokens: its tokens in a step that executes, and that is not in flight
+                beside others.
+        """
+        if self._has_windows and all(request.number in group.tables for group in self._groups):
+            self._expire(request, num_executing_tokens)
+
+    def _expire(self, request: Request, num_executing_tokens: int = 0) -> None:
         """Gives back what windows have passed; tokens that are on their way do not move them."""
+        on_their_way = request.num_in_flight_tokens + num_executing_tokens
         for group in self._groups:
             if not group.is_full:
-                arrived = request.num_computed_tokens - request.num_in_flight_tokens
-                group.expire(request.number, arrived)
+                group.expire(request.number, request.num_computed_tokens - on_their_way)
 
     # ------------------------------------------------------------------------ blocks that failed
 

@@ -58,11 +58,15 @@ class PrefixCache:
         whole = end // self._block_size * self._block_size
         if whole == 0:
             return
-        partial_at = request.num_prompt_tokens - (not self._drops_last_hit)
-        partial_at = partial_at // self._hash_block_size * self._hash_block_size
+        partial_at = self.partial_at(request)
         for group in self._groups:
             limit = min(end, whole + group.block_size) if self._drops_last_hit else whole
             group.enter(request.number, self._keys_of(request), limit, partial_at)
+
+    def partial_at(self, request: Request) -> int:
+        """Returns the position whose block may be entered before it is whole; of several groups."""
+        end = request.num_prompt_tokens - (not self._drops_last_hit)
+        return end // self._hash_block_size * self._hash_block_size
 
     def enter_next_blocks(self, requests: Iterable[Request]) -> None:
         """Enters the block that each newest token fills, where one group keeps all tokens."""

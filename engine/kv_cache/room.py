@@ -52,7 +52,8 @@ class Room:
         if self._reserves_whole_prompt:
             whole = self._hits_in_free_list(hits)
             for group, blocks in zip(self._groups, hits.blocks, strict=True):
-                whole += max(0, self._most_blocks(group, request) - len(blocks))
+                there = max(len(blocks), group.num_expired(start))
+                whole += max(0, self._most_blocks(group, request) - there)
             checks.insert(0, (StopReason.kv_blocks_whole_prompt, whole))
         for reason, needed in checks:
             if needed > self._pool.num_free:

@@ -202,6 +202,15 @@ class DecodeRows:
         """Returns the rows whose newest token is the last one of a block."""
         return self.order.at_phase((self.num_taken + 1) % self._block_size)
 
+    def that_filled_a_block(self) -> list[int]:
+        """Returns the rows whose newest computed token was the last one of a block.
+
+        Only where no step is in flight that was to enter it: with two steps in flight, the next.
+        """
+        if not self._is_async or self.in_flight:
+            return []
+        return self.order.at_phase(self.num_taken % self._block_size)
+
     def that_reach_their_end(self) -> list[int]:
         """Returns the rows that a step in flight brings to their end."""
         return self.order.ended_by(self.num_scheduled) if self.in_flight else []

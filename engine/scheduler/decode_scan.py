@@ -112,7 +112,7 @@ def _just_decodes(state: SchedulerState, request: Request, in_flight: list[int])
         and not request.draft_token_ids
         and not request.stale
         and num_settled >= request.high_water_mark
-        and all(item.end <= num_settled for item in request.encoder_items)
+        and all(item.end < num_settled for item in request.encoder_items)
         and state.kv.is_in_step(request)
     )
 
@@ -191,7 +191,10 @@ def take_rows(
         rows.dissolve()
         return {}
     reasons = {}
-    for row in rows.take(output.step, token_ids, state.journal.update_ts):
+    ending = rows.take(output.step, token_ids, state.journal.update_ts)
+    if filled := rows.that_filled_a_block():
+        state.kv.enter_filled(rows.flushed(filled))
+    for row in ending:
         request = rows.settle_row(row)
         reason = stop_after(request, request.token_ids[-1], state.limits.max_model_len)
         if reason is not None:

@@ -54,6 +54,9 @@ def fit_encoder_inputs(
     if cache is None or not request.encoder_items or num_tokens <= 0:
         return EncoderFit(num_tokens)
     prefill_lookahead = state.config.speculation.prefill_lookahead
+    never_splits = (
+        state.config.encoder is not None and state.config.encoder.disable_chunked_mm_input
+    )
     end = num_computed_tokens + num_tokens
     items: list[int] = []
     lengths: dict[str, int] = {}
@@ -62,6 +65,9 @@ def fit_encoder_inputs(
             break
         if item.end <= num_computed_tokens:
             continue
+        before = item.position - num_computed_tokens
+        if never_splits and before > 0 and end < item.end:
+            return _cut(before, prefill_lookahead, items, ZeroReason.token_budget)
         known = lengths.get(item.key, cache.length_of(item.key))
         if known is not None and known != item.num_embeds:
             raise MismatchedItemError(
@@ -73,17 +79,19 @@ def fit_encoder_inputs(
         if known is not None:
             cache.hold(item.key, (request.number, index))
             continue
-        is_split = num_computed_tokens < item.position and end < item.end
-        planned = sum(lengths.values())
-        cut_by = _obstacle(state, plan, request, item, planned, is_split=is_split)
+        cut_by = _obstacle(state, plan, request, item, sum(lengths.values()))
         if cut_by is not None:
-            room = item.position - num_computed_tokens
-            if room > 0 and room <= prefill_lookahead and cut_by is not ZeroReason.encoder_transfer:
-                cut_by = ZeroReason.prefill_lookahead
-            return EncoderFit(max(0, room - prefill_lookahead), items, cut_by)
+            return _cut(before, prefill_lookahead, items, cut_by)
         lengths[item.key] = item.num_embeds
         items.append(index)
     return EncoderFit(num_tokens, items)
+
+
+def _cut(before: int, lookahead: int, items: list[int], cut_by: ZeroReason) -> EncoderFit:
+    """Returns a grant that ends in time for an item which comes after `before` tokens of it."""
+    if 0 < before <= lookahead and cut_by is not ZeroReason.encoder_transfer:
+        cut_by = ZeroReason.prefill_lookahead
+    return EncoderFit(max(0, before - lookahead), items, cut_by)
 
 
 def _obstacle(
@@ -92,20 +100,15 @@ def _obstacle(
     request: Request,
     item: EncoderItem,
     num_planned: int,
-    *,
-    is_split: bool,
 ) -> ZeroReason | None:
     """Returns what keeps an item from being encoded in this step; makes room for it otherwise.
 
     Args:
         num_planned: embeddings of the items that the same grant encodes before it.
-        is_split: the step would end in the middle of the item.
     """
-    cache, config = state.encoder_cache, state.config.encoder
+    cache = state.encoder_cache
     if is_on_its_way(state, request, item, num_planned=num_planned):
         return ZeroReason.encoder_transfer
-    if is_split and config is not None and config.disable_chunked_mm_input:
-        return ZeroReason.token_budget
     num_embeds = num_planned + item.num_embeds
     if num_embeds > plan.encoder_budget:
         return ZeroReason.encoder_budget
@@ -113,13 +116,20 @@ def _obstacle(
     return None if cache.make_room(num_embeds) else ZeroReason.encoder_cache
 
 
-def enter_items(cache: EncoderCache | None, grant: Grant) -> None:
-    """Enters what a grant encodes in the cache."""
-    if cache is None:
+def enter_items(state: SchedulerState, grant: Grant) -> None:
+    """Enters what a grant encodes in the cache; its items of the same keys refer to it as well."""
+    cache, request = state.encoder_cache, grant.request
+    if cache is None or not grant.encoder_items:
         return
     for index in grant.encoder_items:
-        item = grant.request.encoder_items[index]
-        cache.enter(item, (grant.request.number, index))
+        cache.enter(request.encoder_items[index], (request.number, index))
+    keys = {request.encoder_items[index].key for index in grant.encoder_items}
+    first = request.num_computed_tokens
+    end = first + grant.num_tokens + state.config.speculation.prefill_lookahead
+    for index, item in enumerate(request.encoder_items):
+        is_repeated = item.key in keys and index not in grant.encoder_items
+        if is_repeated and item.position < end and item.end > first:
+            cache.hold(item.key, (request.number, index))
 
 
 def let_go_of_all(cache: EncoderCache | None, request: Request) -> None:
@@ -129,9 +139,17 @@ def let_go_of_all(cache: EncoderCache | None, request: Request) -> None:
             cache.let_go(item.key, (request.number, index))
 
 
-def let_go_of_passed(cache: EncoderCache | None, request: Request, prefill_lookahead: int) -> None:
-    """Drops the references to items that a request's computed tokens have passed."""
-    if cache is not None:
-        for index, item in enumerate(request.encoder_items):
-            if item.end + prefill_lookahead <= request.num_computed_tokens:
-                cache.let_go(item.key, (request.number, index))
+def let_go_of_passed(state: SchedulerState, request: Request) -> None:
+    """Drops the references to items that a request's computed tokens have passed.
+
+    Asked when a step of it has come back, before its tokens are appended; those that are expected
+    are not computed yet.
+    """
+    cache = state.encoder_cache
+    if cache is None:
+        return
+    passed = request.num_computed_tokens - request.num_output_placeholders
+    passed -= state.config.speculation.prefill_lookahead
+    for index, item in enumerate(request.encoder_items):
+        if item.end <= passed:
+            cache.let_go(item.key, (request.number, index))

@@ -51,8 +51,9 @@ def end_from_outside(state: SchedulerState, requests: list[Request], reason: Fin
     if rows:
         state.decodes.remove(sorted(rows))
     state.running = [request for request in state.running if request not in gone]
-    state.waiting.remove(gone)
-    state.kv_holding_waiting.remove(gone)
+    if waiting := [request for request in gone if request.status is not RequestStatus.RUNNING]:
+        state.waiting.remove(waiting)
+        state.kv_holding_waiting.remove(waiting)
     for request in dict.fromkeys(requests):
         end(state, request, reason)
 

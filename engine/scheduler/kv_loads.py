@@ -126,7 +126,8 @@ def free_at_end(state: SchedulerState, request: Request) -> None:
     """
     connector = state.connector
     if connector is not None:
-        state.kv.expire(request)
+        executing = state.executing.get(request.request_id, 0)
+        state.kv.expire(request, num_executing_tokens=executing)
         if request.is_loading or connector.delays_free(request):
             _keep(state, request)
             return

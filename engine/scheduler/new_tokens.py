@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from engine.request import Request, RequestStatus, StaleOutput
 from engine.scheduler.decode_scan import take_rows
@@ -43,8 +43,6 @@ def take_tokens(
         first = 0 if state.limits.async_scheduling else len(state.decodes)
         still = [r for r in state.running[first:] if r.status is RequestStatus.RUNNING]
         state.running[first:] = still
-    if state.encoder_cache is not None:
-        _let_go_of_passed_items(state, (*arrived.left, *output.other_scheduled_tokens))
     return StepOutputs(others, decodes)
 
 
@@ -60,8 +58,6 @@ class _Arrived:
     ) -> None:
         self.has_ended = False
         """Whether a request has ended that is no row."""
-        self.left: list[str] = []
-        """Requests that were rows when the step was decided."""
         self._state = state
         self._output = output
         self._runner_output = runner_output
@@ -86,7 +82,6 @@ class _Arrived:
             changed = [requests.index(request) for request in self._ending]
         else:
             changed = [row for row, request in enumerate(requests) if request.slot is None]
-        self.left = [requests[row].request_id for row in changed]
         told = {row: self.result_of(requests[row]) for row in changed}
         return DecodeOutputs(batch, column, told)
 
@@ -100,7 +95,10 @@ class _Arrived:
             return RequestOutput(request_id=request.request_id, new_token_ids=tuple(token_ids))
         if not _still_wants(self._state, request, self._output.step):
             return None
-        if not token_ids or request in self._void:
+        if request in self._void:
+            return None
+        if not token_ids:
+            let_go_of_passed(self._state, request)
             return None
         result = _append(self._state, request, token_ids, self._output)
         self.has_ended |= result.finish_reason is not None
@@ -129,6 +127,7 @@ def _append(
     num_drafts = len(output.scheduled_spec_decode_tokens.get(request.request_id, ()))
     if num_drafts:
         _settle_drafts(state, request, num_drafts, len(token_ids) - 1, is_stale=is_stale)
+    let_go_of_passed(state, request)
     kept: list[int] = []
     reason = None
     for token_id in token_ids:
@@ -156,12 +155,3 @@ def _settle_drafts(
         request.num_output_placeholders -= num_rejected
     state.speculation_stats.count(num_drafts, num_accepted)
     state.journal.verified(request, num_drafts, num_accepted)
-
-
-def _let_go_of_passed_items(state: SchedulerState, request_ids: Iterable[str]) -> None:
-    """Drops the encoder references that nobody will need again."""
-    lookahead = state.config.speculation.prefill_lookahead
-    for request_id in request_ids:
-        request = state.requests.get(request_id)
-        if request is not None:
-            let_go_of_passed(state.encoder_cache, request, lookahead)

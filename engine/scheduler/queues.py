@@ -30,6 +30,9 @@ class RequestQueue(Protocol):
     def remove(self, requests: Iterable[Request]) -> None:
         """Removes requests wherever they stand."""
 
+    def rekey(self, request: Request) -> None:
+        """Takes in that a request's urgency has changed; it only moves when those around it do."""
+
     def near_head(self, count: int) -> list[Request]:
         """Returns the head and some of those behind it, cheaply; their order is not exact."""
 
@@ -62,6 +65,9 @@ class FcfsQueue:
         for request in requests:
             self._requests.pop(request, None)
 
+    def rekey(self, request: Request) -> None:
+        """Nothing: urgency is not what this order is about."""
+
     def near_head(self, count: int) -> list[Request]:
         return list(islice(self._requests, count))
 
@@ -80,6 +86,7 @@ class PriorityQueue:
     """Most urgent first: by priority, then arrival, then id. A victim gets no better place.
 
     Who is removed stays in the heap until it comes to the top, or until half of the heap is such.
+    Whose urgency has changed finds its place as others leave: at the latest when one is removed.
 
     Invariants:
         The first of the heap is not one that was removed.
@@ -89,14 +96,23 @@ class PriorityQueue:
         self._heap: list[_Entry] = []
         self._entries: dict[Request, _Entry] = {}
         self._num_added = 0
+        self._is_rekeyed = False
 
     def add(self, request: Request) -> None:
+        heapq.heappush(self._heap, self._enter(request))
+
+    put_back = add
+
+    def _enter(self, request: Request) -> _Entry:
         self._num_added += 1
         entry = ((*request.urgency, request.request_id), self._num_added, request)
         self._entries[request] = entry
-        heapq.heappush(self._heap, entry)
+        return entry
 
-    put_back = add
+    def rekey(self, request: Request) -> None:
+        place = self._heap.index(self._entries[request])
+        self._heap[place] = self._enter(request)
+        self._is_rekeyed = True
 
     def peek(self) -> Request | None:
         return self._heap[0][2] if self._heap else None
@@ -110,9 +126,10 @@ class PriorityQueue:
     def remove(self, requests: Iterable[Request]) -> None:
         for request in requests:
             self._entries.pop(request, None)
-        if len(self._heap) > 2 * len(self._entries):
-            self._heap = list(self._entries.values())
+        if self._is_rekeyed or len(self._heap) > 2 * len(self._entries):
+            self._heap = list(filter(self._is_in, self._heap))
             heapq.heapify(self._heap)
+            self._is_rekeyed = False
         self._drop_removed()
 
     def _drop_removed(self) -> None:
@@ -126,7 +143,11 @@ class PriorityQueue:
         return [request for *_, request in islice(filter(self._is_in, self._heap), count)]
 
     def __iter__(self) -> Iterator[Request]:
-        return (request for *_, request in sorted(self._entries.values()))
+        heap = list(self._heap)
+        while heap:
+            entry = heapq.heappop(heap)
+            if self._is_in(entry):
+                yield entry[2]
 
     def __len__(self) -> int:
         return len(self._entries)

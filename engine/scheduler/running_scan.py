@@ -80,7 +80,7 @@ def _grant(
     request.draft_token_ids = []
     grant = Grant(request, num_wanted, fit.num_tokens, new_blocks, drafts, fit.items)
     plan.give(grant)
-    enter_items(state.encoder_cache, grant)
+    enter_items(state, grant)
 
 
 def _extend_or_preempt(

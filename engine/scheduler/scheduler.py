@@ -64,6 +64,7 @@ class Scheduler(SchedulerState):
             New tokens and ends, in scheduling order; errors last.
         """
         self.journal.begin_update(output.step)
+        self.executing = {}
         void: Collection[Request] = ()
         if self.connector is not None:
             release_deferred(self, output.step)
@@ -244,4 +245,6 @@ class Scheduler(SchedulerState):
                 self.reserving.discard(request)
             if self.limits.max_concurrent_batches > 1:
                 expect_output(grant, plan.step, self.config)
+        if self.connector is not None and self.limits.max_concurrent_batches == 1:
+            self.executing = {name: grant.num_tokens for name, grant in grants.items()}
         return output

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import astuple
 from enum import Enum, auto
 
@@ -91,6 +91,8 @@ class SchedulerState:
         """Requests that were found to have failed, and why; the next update ends them."""
         self.deferred_frees: list[tuple[int, int]] = []
         """Requests that ended in a step in flight, and the step whose update frees their blocks."""
+        self.executing: Mapping[str, int] = {}
+        """Tokens by request of the step that executes; with steps in flight, requests know them."""
         self.last_busy_step = -1
         self.finished_ids: set[str] = set()
         self.preempted_ids: set[str] = set()
@@ -133,6 +135,10 @@ class SchedulerState:
     def head_queue(self) -> RequestQueue:
         """Returns the queue whose head is next: who holds blocks already goes first."""
         return self.kv_holding_waiting if len(self.kv_holding_waiting) else self.waiting
+
+    def queue_of(self, request: Request) -> RequestQueue:
+        """Returns the queue of a waiting request, by whether it holds blocks at this moment."""
+        return self.kv_holding_waiting if self.kv.holds(request) else self.waiting
 
     def set_aside(self, request: Request, reason: SkipReason) -> None:
         """Notes why a waiting request is passed over; it counts as skipped until it is admitted."""

@@ -38,12 +38,14 @@ def end_turn(
         state.waiting.remove([request])
     request.status = RequestStatus.WAITING
     request.num_computed_tokens -= request.num_output_placeholders
+    request.draft_token_ids = []
     make_stale(request, StaleOutput.DROPPED)
     state.journal.turn_finished(request, reason)
-    state.kv_holding_waiting.add(request)
-    if session.queued:
-        begin_turn(state, request, session.queued.popleft())
-    else:
+    piece = session.queued.popleft() if session.queued else None
+    if piece is not None:
+        begin_turn(state, request, piece)
+    state.queue_of(request).add(request)
+    if piece is None:
         request.blocked_by = SkipReason.streaming_input
         state.set_aside(request, SkipReason.streaming_input)
     return True
@@ -66,5 +68,7 @@ def begin_turn(state: SchedulerState, request: Request, piece: SessionInput) -> 
         min_tokens=min(request.sampling.min_tokens, piece.max_tokens),
     )
     request.arrival_time = piece.arrival_time
+    if waits_for_input(request):
+        state.queue_of(request).rekey(request)
     request.blocked_by = None
     state.journal.input_added(request, piece)

@@ -47,16 +47,18 @@ def _scan(state: SchedulerState, plan: StepPlan, num_sessions: int) -> Admission
     padding = _Padding.of(state, plan)
     while (stop := _limit(state, plan, num_sessions)) is None:
         queue = state.head_queue()
-        request = queue.pop()
+        request = queue.peek()
+        assert request is not None
         start = _ready(state, plan, request, adapters)
         if isinstance(start, SkipReason):
+            queue.pop()
             state.set_aside(request, start)
-            set_aside.append((queue, request))
+            set_aside.append((state.queue_of(request), request))
             continue
         stop = _admit(state, request, plan, padding, start)
         if stop is not None:
-            queue.put_back(request)
             break
+        queue.pop()
         if request.is_loading:
             state.set_aside(request, SkipReason.load_started)
             set_aside.append((state.kv_holding_waiting, request))
@@ -124,13 +126,15 @@ def _ready(
     state: SchedulerState, plan: StepPlan, request: Request, adapters: set[str]
 ) -> _Start | SkipReason:
     """Returns where a request would start, or why it is set aside while others go on."""
-    skip = _skip_reason(state, request, adapters)
-    if skip is SkipReason.grammar_failed:
+    if request.blocked_by is SkipReason.grammar_failed:
         state.failed[request] = "the grammar could not be compiled"
-    if skip is not None:
-        return skip
+    if request.blocked_by is not None:
+        return request.blocked_by
     if request.has_loaded:
         promote(state, request)
+    skip = _skip_reason(state, request, adapters)
+    if skip is not None:
+        return skip
     start = _start_of(state, request)
     if isinstance(start, SkipReason) or start.loads_async:
         return start
@@ -139,9 +143,7 @@ def _ready(
 
 
 def _skip_reason(state: SchedulerState, request: Request, adapters: set[str]) -> SkipReason | None:
-    """Returns why a request is set aside while others go on; None if it may run."""
-    if request.blocked_by is not None:
-        return request.blocked_by
+    """Returns why a request that is ready is set aside while others go on; None if it may run."""
     if awaits_stale_output(request):
         return SkipReason.stale_output
     limit = state.limits.max_loras
@@ -195,7 +197,7 @@ def _admit(
     plan.num_external_tokens[request.request_id] = start.num_external_tokens
     grant = Grant(request, num_wanted, num_tokens, blocks, placeholders, fit.items)
     plan.give(grant)
-    enter_items(state.encoder_cache, grant)
+    enter_items(state, grant)
     state.journal.admitted(request, plan)
     return None
 

@@ -9,7 +9,9 @@ import signal
 import sys
 from pathlib import Path
 
-from telemetry.collector.collector import DEFAULT_LINGER_SECONDS, Collector, Detail
+from telemetry.collector.collector import DEFAULT_LINGER_SECONDS, Collector
+from telemetry.collector.detail import Detail, chosen_detail
+from telemetry.collector.retention import RetentionLimits, read_limits
 from telemetry.errors import StepscopeError
 from telemetry.exporters.settings import ExportSettings, read_settings
 
@@ -20,20 +22,23 @@ def run(
     linger_seconds: float,
     detail: Detail,
     exports: ExportSettings | None = None,
+    limits: RetentionLimits | None = None,
 ) -> int:
     """Collects until SIGTERM, SIGINT or the end of the linger time; returns the exit code.
 
-    Without `exports` the environment says what is exported.
+    Without `exports` and `limits` the environment says what is exported, and what is kept.
 
     Raises:
         CollectorError: The log is taken, or cannot be used.
     """
     exports = read_settings(os.environ) if exports is None else exports
+    limits = read_limits(os.environ) if limits is None else limits
+    os.umask(0o077)  # DuckDB makes files when it needs them: all of a log's are for its owner alone
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
     with Collector(
-        log, linger_seconds=linger_seconds, detail=detail, exports=exports
+        log, linger_seconds=linger_seconds, detail=detail, exports=exports, limits=limits
     ) as collector:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: collector.stop())
@@ -46,10 +51,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m telemetry.collector")
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--linger", type=float, default=DEFAULT_LINGER_SECONDS)
-    parser.add_argument("--detail", choices=("transitions", "full"), default="transitions")
+    parser.add_argument("--detail")
     args = parser.parse_args()
     try:
-        return run(args.log, linger_seconds=args.linger, detail=args.detail)
+        detail = chosen_detail(args.detail, os.environ)
+        return run(args.log, linger_seconds=args.linger, detail=detail)
     except StepscopeError as error:
         print(error, file=sys.stderr)
         return 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import threading
@@ -12,32 +11,45 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import duckdb
 
+from telemetry.collector.detail import DEFAULT_DETAIL, Detail, read_detail
 from telemetry.collector.endpoint import Endpoint, socket_path
 from telemetry.collector.flush import Flush
+from telemetry.collector.lock import take_lock
+from telemetry.collector.outage import Outage, failed_again
+from telemetry.collector.removal import Remover
+from telemetry.collector.retention import RetentionLimits
 from telemetry.collector.rings import AttachedRing, RingWatch
 from telemetry.collector.supervisor import Supervisor
-from telemetry.errors import CollectorError, LogBusy
+from telemetry.errors import CollectorError, LogBusy, LogDamaged
 from telemetry.exporters.exports import Exports
 from telemetry.exporters.settings import ExportSettings
 from telemetry.records import SCHEMA_VERSION
 from telemetry.ring.place import ring_directories
+from telemetry.ring.sanity import NONSENSE
+from telemetry.store.collector_status import CollectorStatus, LeftAlone
+from telemetry.store.files import has_no_room
 from telemetry.store.guard import Limits
-from telemetry.store.presence import LOCK_NAME, NOTICE_NAME, CollectorNotice
+from telemetry.store.presence import NOTICE_NAME, CollectorNotice
 from telemetry.store.writer import LogWriter
 
 _log = logging.getLogger("stepscope.collector")
 
-Detail: TypeAlias = Literal["transitions", "full"]
-
 DRAIN_SECONDS = 0.25
+"""Time between two flushes while somebody reads, or a ring fills fast."""
+UNREAD_DRAIN_SECONDS = 1.0
+"""Time between two flushes while nobody reads: most of a flush's cost does not depend on its rows.
+"""
+_READ_SECONDS = 10.0
+"""How long after its last query a reader counts as one."""
+_FILLING_FAST = 0.05
+"""Part of a region that one flush may find new and still be one of the slow ones."""
 DEFAULT_LINGER_SECONDS = 60.0
 MOST = Limits(timeout_seconds=300.0, max_rows=5_000_000)
 """The most that a query of a live log may take."""
-_LOCK_SECONDS = 2.0
 _LONGEST_BACK_OFF_SECONDS = 10.0
 
 
@@ -62,6 +74,10 @@ def prepare_log(log: Path, *, linger_seconds: float = DEFAULT_LINGER_SECONDS) ->
         ) from None
 
 
+_BAD_ROWS = (duckdb.DataError, duckdb.InvalidInputException, *NONSENSE)
+"""What rows raise that the log does not take, whatever its own state."""
+
+
 class Collector:
     """Drains the rings of one step log. Use as a context manager, then `run`.
 
@@ -75,20 +91,25 @@ class Collector:
         log: Path,
         *,
         linger_seconds: float = DEFAULT_LINGER_SECONDS,
-        detail: Detail = "transitions",
+        detail: Detail = DEFAULT_DETAIL,
         directories: Iterable[Path] | None = None,
         exports: ExportSettings | None = None,
+        limits: RetentionLimits | None = None,
     ) -> None:
         self.log = log.absolute()
         self._linger_seconds = linger_seconds
-        self._detail: Detail = detail
+        self._kept = read_detail(detail)
+        self._limits = limits or RetentionLimits()
+        self._remover = Remover(self.log, self._limits)
         self._watch = RingWatch(
             self.log, ring_directories(self.log) if directories is None else directories
         )
         self._rings: dict[Path, AttachedRing] = {}
         self._stop = threading.Event()
         self._supervisor = Supervisor()
-        self._last_failure = ""
+        self._outage: Outage | None = None
+        self._last_flush = -UNREAD_DRAIN_SECONDS
+        self._is_filling = False
         self._writer: LogWriter | None = None
         self._endpoint: Endpoint | None = None
         self._exports = Exports(self.log, self._lend, exports or ExportSettings())
@@ -100,26 +121,8 @@ class Collector:
             CollectorError: Another collector has it, or it cannot be used.
         """
         prepare_log(self.log, linger_seconds=self._linger_seconds)
-        self._lock_fd = self._take_lock()
-        (self.log / NOTICE_NAME).unlink(missing_ok=True)
+        self._lock_fd = take_lock(self.log)
         return self
-
-    def _take_lock(self) -> int:
-        """Locks the log. Readers look at the lock for an instant, so a held one is tried again."""
-        fd = os.open(self.log / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return fd
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    os.close(fd)
-                    raise CollectorError(
-                        f"a collector is already running for {self.log} "
-                        f"(see {self.log / NOTICE_NAME}): one is enough for any number of engines"
-                    ) from None
-            time.sleep(0.05)
 
     def stop(self) -> None:
         """Asks `run` to flush once more and return."""
@@ -136,8 +139,10 @@ class Collector:
         last_seen = time.monotonic()
         while True:
             is_last = self._stop.wait(DRAIN_SECONDS)
-            self.drain()
             self._supervisor.progress()
+            if not is_last and not self._is_due():
+                continue
+            self.drain()
             self._exports.after_drain(self._rings.values())
             self._exports.save(self._writer)
             if self._writer is None:
@@ -147,14 +152,30 @@ class Collector:
             if is_last or time.monotonic() - last_seen > self._linger_seconds:
                 return
 
+    def _is_due(self) -> bool:
+        """Returns whether to flush now: soon while somebody reads, else less often."""
+        now = time.monotonic()
+        reads = self._endpoint is not None and now - self._endpoint.last_query < _READ_SECONDS
+        return reads or self._is_filling or now - self._last_flush >= UNREAD_DRAIN_SECONDS
+
     def open(self) -> None:
-        """Opens the log for writing; waits while readers have it open, for they let go."""
+        """Opens the log for writing; waits while readers have it open, for they let go.
+
+        Where there is no room, it waits for some. What worked before is tried until it does again.
+
+        Raises:
+            LogDamaged: The log cannot be written, for another reason, and never could be.
+        """
         back_off, told = 0.1, False
         while self._writer is None:
             try:
                 today = datetime.now(UTC).strftime("%Y-%m-%d")
-                self._writer = LogWriter(self.log, [today], dense=self._detail == "full")
-            except LogBusy as error:
+                self._writer = LogWriter(self.log, [today], dense=self._kept.has_dense)
+            except (LogBusy, LogDamaged) as error:
+                if isinstance(error, LogDamaged):
+                    if self._outage is None and not has_no_room(error):
+                        raise
+                    self._outage = failed_again(self._outage, error)
                 if not told:
                     _log.warning("waiting for the step log: %s", error)
                 told = True
@@ -165,19 +186,32 @@ class Collector:
 
     def _listen(self) -> None:
         assert self._writer is not None
-        self._endpoint = Endpoint(socket_path(self.log), self._lend, MOST)
+        self._endpoint = Endpoint(socket_path(self.log), self._lend, MOST, status=self._status)
         CollectorNotice(
             pid=os.getpid(),
             socket=str(self._endpoint.path),
             schema=SCHEMA_VERSION,
             started_ns=time.time_ns(),
-            detail=self._detail,
+            detail=self._kept.detail,
             ring_directories=[str(d) for d in self._watch.directories],
+            kept=str(self._limits),
         ).publish(self.log)
+
+    def _status(self) -> CollectorStatus:
+        outage = self._outage
+        return CollectorStatus(
+            num_rings=len(self._rings),
+            outage=None if outage is None else outage.text,
+            left_alone=[
+                LeftAlone(path=str(path), reason=reason)
+                for path, reason in self._watch.left_alone().items()
+            ],
+        )
 
     def _lend(self) -> AbstractContextManager[Any]:
         if self._writer is None:
-            raise LogBusy(f"the step log in {self.log} is being opened: ask again")
+            told = "is being opened" if self._outage is None else self._outage.text
+            raise LogBusy(f"the step log in {self.log}: {told}: ask again")
         return self._writer.reader()
 
     # ---------------------------------------------------------------------------- draining
@@ -188,13 +222,17 @@ class Collector:
             return
         try:
             self._attach()
-            while self._flush():
+            while self._flush(list(self._rings.values())):
                 self._supervisor.progress()
-            self._last_failure = ""
-        except (duckdb.Error, LogBusy) as error:
-            if str(error) != self._last_failure:  # told once, however often it is tried
+            self._last_flush = time.monotonic()
+            self._remover.remove_due(self._writer, (r.engine for r in self._rings.values()))
+        except (duckdb.Error, LogBusy, LogDamaged) as error:
+            reason, self._outage = (
+                self._outage and self._outage.reason,
+                failed_again(self._outage, error),
+            )
+            if self._outage.reason != reason:  # told once, however often it is tried
                 _log.warning("a flush failed and is done again: %s", error)
-            self._last_failure = str(error)
             self._reopen()
 
     def _attach(self) -> None:
@@ -204,30 +242,67 @@ class Collector:
             return
         main, dense = self._writer.positions(dense=False), self._writer.positions(dense=True)
         for ring in new:
-            ring.resume(main, dense)
             self._rings[ring.reader.path] = ring
+            try:
+                ring.resume(main, dense)
+            except (*NONSENSE, OSError) as error:
+                self._give_up(ring, error)
+                continue
             _log.info("attached engine %016x, pid %s", ring.engine, ring.reader.word("pid"))
             if ring.is_finished:
                 self._remove(ring)
 
-    def _flush(self) -> bool:
-        """Writes what is new once; returns whether there is more."""
-        assert self._writer is not None
-        flush = Flush(self._writer, dense=self._detail == "full")
-        for ring in list(self._rings.values()):
-            try:
-                flush.gather(ring)
-            except (ValueError, LookupError, ArithmeticError, MemoryError, OSError) as error:
-                self._give_up(ring, error)
-        flush.write()
+    def _flush(self, rings: list[AttachedRing]) -> bool:
+        """Writes what is new in `rings` once; returns whether there is more."""
+        flush = self._gathered(rings)
+        try:
+            flush.write()
+        except (LogBusy, LogDamaged):
+            raise
+        except _BAD_ROWS as error:
+            return self._flush_apart(rings, error)
+        self._is_filling = flush.fill_ratio > _FILLING_FAST
+        self._outage = None
         for ring in [ring for ring in self._rings.values() if ring.is_finished]:
             self._remove(ring)
         return flush.is_behind
 
+    def _gathered(self, rings: list[AttachedRing]) -> Flush:
+        """Returns what is new; a ring that makes no sense is given up, and nothing kept of it."""
+        assert self._writer is not None
+        while True:
+            flush = Flush(self._writer, self._kept, self._outage)
+            for ring in rings:
+                try:
+                    flush.gather(ring)
+                except (*NONSENSE, OSError) as error:
+                    self._give_up(ring, error)
+                    rings.remove(ring)
+                    self._resume(rings)
+                    break
+            else:
+                return flush
+
+    def _flush_apart(self, rings: list[AttachedRing], error: Exception) -> bool:
+        """Finds the ring whose rows the log does not take, and gives it up."""
+        self._resume(rings)
+        if len(rings) == 1:
+            self._give_up(rings[0], error)
+            return False
+        have_more = [self._flush([ring]) for ring in rings]
+        return any(have_more)
+
+    def _resume(self, rings: Iterable[AttachedRing]) -> None:
+        """Sets rings back to what is committed."""
+        assert self._writer is not None
+        main, dense = self._writer.positions(dense=False), self._writer.positions(dense=True)
+        for ring in rings:
+            ring.resume(main, dense)
+
     def _give_up(self, ring: AttachedRing, error: Exception) -> None:
         """Leaves a ring whose content makes no sense: it must not cost the others."""
         _log.warning("the ring %s is left alone: %r", ring.reader.path, error)
-        self._watch.ignore(ring.reader.path)
+        self._watch.ignore(ring.reader.path, str(error) or repr(error))
         del self._rings[ring.reader.path]
         ring.close()
 
@@ -244,13 +319,13 @@ class Collector:
         except duckdb.Error as error:
             _log.warning("the step log did not close cleanly: %s", error)
         self._writer = None
-        if self._stop.wait(1.0):
+        self._supervisor.progress()
+        tries = self._outage.num_failures if self._outage is not None else 1
+        if self._stop.wait(min(0.5 * 2 ** min(tries, 10), _LONGEST_BACK_OFF_SECONDS)):
             return
         self.open()
         if self._writer is not None:
-            main, dense = self._writer.positions(dense=False), self._writer.positions(dense=True)
-            for ring in self._rings.values():
-                ring.resume(main, dense)
+            self._resume(self._rings.values())
 
     # --------------------------------------------------------------------------------- end
 
@@ -263,7 +338,10 @@ class Collector:
         (self.log / NOTICE_NAME).unlink(missing_ok=True)
         self._exports.close(self._writer)
         if self._writer is not None:
-            self._writer.close()
+            try:
+                self._writer.close()
+            except duckdb.Error as failed:  # what was committed is safe, in the files' own logs
+                _log.warning("the step log did not close cleanly: %s", failed)
         if self._endpoint is not None:
             self._endpoint.close()
         for ring in self._rings.values():

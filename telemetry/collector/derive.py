@@ -7,7 +7,7 @@ class with a table of its own is a row there too, under the same `seq`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -37,19 +37,39 @@ _REGIONS = ("steps", "events", "step_requests", "blob")
 assert set(_TABLE_OF_KIND.values()) == {c.TABLE for c in EVENT_CLASSES if c.TABLE is not None}
 
 
-def add_batch(rows: RowBuffer, engine: int, batch: RingBatch, prefixes: PrefixTree) -> None:
+def add_batch(
+    rows: RowBuffer,
+    engine: int,
+    batch: RingBatch,
+    prefixes: PrefixTree,
+    dropped_kinds: Collection[int] = (),
+) -> None:
     """Adds a batch's steps and events, and works out who shares a prefix with whom."""
     rows.add("steps", _with_engine(engine, batch.steps))
     if len(batch.events):
-        _add_events(rows, engine, batch, prefixes)
+        _add_events(rows, engine, batch, prefixes, dropped_kinds)
 
 
-def add_dense(rows: RowBuffer, engine: int, batch: RingBatch, begin: int) -> None:
-    """Adds a batch's dense rows from number `begin` on."""
+def add_dense(
+    rows: RowBuffer,
+    engine: int,
+    batch: RingBatch,
+    begin: int,
+    *,
+    block_size: int | None = None,
+    every: int = 1,
+) -> None:
+    """Adds a batch's dense rows from number `begin` on, those of each step that `every` divides."""
     skip = max(begin - batch.first_step_request, 0)
     dense = {name: array[skip:] for name, array in batch.step_requests.items()}
+    if every > 1:
+        is_kept = dense["step"] % every == 0
+        dense = {name: array[is_kept] for name, array in dense.items()}
     num = len(dense["slot"])
-    rows.add("step_requests", {"engine": np.full(num, engine, np.uint64), **dense})
+    dense["engine"] = np.full(num, engine, np.uint64)
+    if block_size is not None:
+        dense["block_size"] = np.full(num, block_size, np.uint32)
+    rows.add("step_requests", dense)
 
 
 def _with_engine(engine: int, rows: Array) -> dict[str, Array]:
@@ -58,18 +78,26 @@ def _with_engine(engine: int, rows: Array) -> dict[str, Array]:
     return {"engine": np.full(len(rows), engine, np.uint64), **columns}
 
 
-def _add_events(rows: RowBuffer, engine: int, batch: RingBatch, prefixes: PrefixTree) -> None:
-    seq = np.arange(len(batch.events), dtype=np.uint64) + np.uint64(batch.first_event)
-    columns = _with_engine(engine, batch.events)
-    columns["seq"] = seq
-    texts = _texts_of(batch, prefixes)
-    for names, kept in ((_TEXT_COLUMNS, _text), (_COUNTS_COLUMNS, list_text)):
+def _add_events(
+    rows: RowBuffer,
+    engine: int,
+    batch: RingBatch,
+    prefixes: PrefixTree,
+    dropped_kinds: Collection[int],
+) -> None:
+    is_kept = ~np.isin(batch.events["kind"], np.array([*dropped_kinds], np.uint8))
+    kept = np.flatnonzero(is_kept).tolist()
+    columns = _with_engine(engine, batch.events[is_kept])
+    columns["seq"] = np.flatnonzero(is_kept).astype(np.uint64) + np.uint64(batch.first_event)
+    all_texts = _texts_of(batch, prefixes)
+    texts = [all_texts[index] for index in kept]
+    for names, as_kept in ((_TEXT_COLUMNS, _text), (_COUNTS_COLUMNS, list_text)):
         for name in names:
-            values = [kept(found.get(name)) for found in texts]
+            values = [as_kept(found.get(name)) for found in texts]
             if any(value is not None for value in values):
                 columns[name] = np.array(values, dtype=object)
     rows.add("request_events", columns)
-    for table, own in _own_rows(engine, batch, texts).items():
+    for table, own in _own_rows(engine, batch, all_texts, kept).items():
         rows.add_rows(table, own)
 
 
@@ -89,12 +117,12 @@ def _texts_of(batch: RingBatch, prefixes: PrefixTree) -> list[dict[str, Any]]:
 
 
 def _own_rows(
-    engine: int, batch: RingBatch, texts: list[dict[str, Any]]
+    engine: int, batch: RingBatch, texts: list[dict[str, Any]], kept: Iterable[int]
 ) -> dict[str, list[dict[str, Any]]]:
     """Returns the rows of event classes that have a table of their own."""
     own: dict[str, list[dict[str, Any]]] = {}
-    for index, kind in enumerate(batch.events["kind"].tolist()):
-        table = _TABLE_OF_KIND.get(kind)
+    for index in kept:
+        table = _TABLE_OF_KIND.get(int(batch.events["kind"][index]))
         if table is None:
             continue
         event = batch.events[index]
@@ -160,7 +188,9 @@ def died_row(engine: int, state: RingState, position: Position, ts: int) -> dict
     }
 
 
-def engine_row(reader: RingReader, description: dict[str, Any]) -> dict[str, Any]:
+def engine_row(
+    reader: RingReader, description: dict[str, Any], detail: str | None = None
+) -> dict[str, Any]:
     """Returns the row of `engines`: what the engine said, and what its ring knows anyway."""
     known = {name: value for name, value in description.items() if value not in (None, "")}
     identity = reader.identity
@@ -171,8 +201,15 @@ def engine_row(reader: RingReader, description: dict[str, Any]) -> dict[str, Any
         **known,
         "pid": known.get("pid") or identity.get("pid"),
         "started_ts": known.get("started_ts") or identity.get("wall_anchor_ns"),
+        "detail": detail,
         "engine": reader.engine,
     }
+
+
+def block_size_of(description: dict[str, Any]) -> int | None:
+    """Returns the tokens of an engine's KV block; None where it does not say."""
+    value = description.get("block_size")
+    return value if isinstance(value, int) and 0 < value < NULLS["u4"] else None
 
 
 def heartbeat_row(engine: int, state: RingState) -> dict[str, Any]:

@@ -11,25 +11,31 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import math
 import os
 import socket
 import struct
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from telemetry.errors import QueryRefused, StepscopeError
+from telemetry.errors import LogBusy, QueryRefused, StepscopeError
 from telemetry.store import wire
-from telemetry.store.guard import Limits, run_query
+from telemetry.store.collector_status import CollectorStatus
+from telemetry.store.guard import Answer, Limits, run_query
 
 _log = logging.getLogger("stepscope.collector")
 
 MAX_CLIENTS = 64
 MAX_QUERIES_AT_ONCE = 8
 _GOODBYE_SECONDS = 5.0
+_REOPENING_SECONDS = 5.0
+"""How long a query waits for a log that is being opened anew."""
 DEAF_SECONDS = 15.0
 """How long a query may go on after it was interrupted."""
 LONGEST_SOCKET_PATH = 100
@@ -65,16 +71,21 @@ class Endpoint:
         limits: Limits,
         *,
         on_deaf: Callable[[str], None] = _end_process,
+        status: Callable[[], CollectorStatus] | None = None,
     ) -> None:
         """Listens at `path`. `reader` lends a connection for one query.
 
         `limits` are the most that a query may ask for. `on_deaf` is told of a statement that goes
-        on and on after its interrupt; without another wish it ends the process.
+        on and on after its interrupt; without another wish it ends the process. `status` says how
+        the collector fares.
         """
         self.path = path
         self._reader = reader
         self._limits = limits
         self._on_deaf = on_deaf
+        self._status = status
+        self.last_query = -math.inf
+        """When the last query came, on the monotonic clock, in seconds."""
         self._clients: dict[socket.socket, threading.Thread] = {}
         self._lock = threading.Lock()
         self._slots = threading.Semaphore(MAX_QUERIES_AT_ONCE)
@@ -113,7 +124,10 @@ class Endpoint:
     def _serve(self, client: socket.socket) -> None:
         try:
             while (request := wire.receive_request(client)) is not None:
-                self._answer(client, *request)
+                if request == "status":
+                    self._tell_status(client)
+                else:
+                    self._answer(client, *request)
         except ValueError as error:
             _log.warning("a client was sent away: %s", error)
         except OSError:
@@ -123,25 +137,42 @@ class Endpoint:
                 self._clients.pop(client, None)
             client.close()
 
+    def _tell_status(self, client: socket.socket) -> None:
+        if self._status is None:
+            raise ValueError("this endpoint has no status")
+        wire.send_status(client, asdict(self._status()))
+
     def _answer(self, client: socket.socket, sql: str, params: Any, asked: Limits) -> None:
         limits = Limits(
             min(asked.timeout_seconds, self._limits.timeout_seconds),
             min(asked.max_rows, self._limits.max_rows),
         )
+        self.last_query = time.monotonic()
         try:
             if not self._slots.acquire(timeout=limits.timeout_seconds):
                 raise QueryRefused(
                     f"{MAX_QUERIES_AT_ONCE} queries are running already: ask again later"
                 )
             try:
-                with self._reader() as connection, self._patience(sql, limits):
-                    answer = run_query(connection, sql, params, limits)
+                answer = self._run(sql, params, limits)
             finally:
                 self._slots.release()
         except StepscopeError as error:
             wire.send_error(client, error)
         else:
             wire.send_answer(client, answer)
+
+    def _run(self, sql: str, params: Any, limits: Limits) -> Answer:
+        """Runs a query; once more where the log was opened anew meanwhile, as at UTC midnight."""
+        deadline = time.monotonic() + min(limits.timeout_seconds, _REOPENING_SECONDS)
+        while True:
+            try:
+                with self._reader() as connection, self._patience(sql, limits):
+                    return run_query(connection, sql, params, limits)
+            except LogBusy:
+                if self._is_closed or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.02)
 
     @contextlib.contextmanager
     def _patience(self, sql: str, limits: Limits) -> Iterator[None]:

@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass, field, replace
 
 from telemetry.collector import derive
+from telemetry.collector.detail import Kept
+from telemetry.collector.outage import Outage
 from telemetry.collector.rings import AttachedRing
 from telemetry.ring.batch import Loss, Position, RingBatch, RingState
 from telemetry.ring.header import boot_id
@@ -38,19 +40,26 @@ class _Day:
 class Flush:
     """Gathers from rings, then writes once."""
 
-    def __init__(self, writer: LogWriter, *, dense: bool) -> None:
+    def __init__(self, writer: LogWriter, kept: Kept, outage: Outage | None = None) -> None:
+        """Begins a flush; each engine's record gets the `outage` that it ends."""
         self._writer = writer
-        self._dense = dense
+        self._outage = outage
+        self._kept = kept
+        self._dense = kept.has_dense
         self._days: dict[str, _Day] = {}
         self._moves: dict[int, tuple[AttachedRing, Position, Position]] = {}
         self._finished: list[AttachedRing] = []
         self.is_behind = False
         """Whether a ring had more than was taken."""
+        self.fill_ratio = 0.0
+        """The largest part of a region that was new."""
 
     def gather(self, ring: AttachedRing) -> None:
         """Takes what is new in a ring, and its end if that has come."""
         has_ended = not ring.reader.is_held
         state = ring.reader.state()
+        ring.reader.check_time(state.heartbeat_ns, "the heartbeat")
+        ring.reader.check_time(state.phase_since_ns or state.heartbeat_ns, "the phase")
         last_ts, is_drained = self._take(ring)
         self._add_header(ring, state)
         if is_drained and (has_ended or state.closed):
@@ -69,12 +78,14 @@ class Flush:
             if batch is None:
                 is_drained = True
                 break
+            ring.reader.check_time(batch.ts, "a commit")
             if number and self._dense_loss(batch, dense_position) is not None:
                 break
             self._add(ring, batch, dense_position)
             position, last_ts = batch.position, batch.ts
             dense_position = _further(dense_position, position)
         self._moves[ring.engine] = (ring, position, dense_position)
+        self.fill_ratio = max(self.fill_ratio, ring.fill_ratio(position))
         self.is_behind = self.is_behind or not is_drained
         return last_ts, is_drained
 
@@ -88,7 +99,7 @@ class Flush:
     def _add(self, ring: AttachedRing, batch: RingBatch, dense_position: Position) -> None:
         day = self._day(batch.ts)
         self._describe(ring, batch.ts)
-        derive.add_batch(day.main, ring.engine, batch, ring.prefixes)
+        derive.add_batch(day.main, ring.engine, batch, ring.prefixes, self._kept.dropped_kinds)
         losses = [loss for loss in batch.losses if loss.region != "step_requests"]
         day.main.add_rows("request_events", derive.dropped_rows(ring.engine, batch, losses))
         self._move(ring, day, batch.position, closed=False)
@@ -104,7 +115,14 @@ class Flush:
             day.notes.add_rows("request_events", rows)
             so_far = replace(ring.position, step_requests=loss.last + 1)
             day.notes.add_rows("drains", [self._drain(ring, so_far, closed=False)])
-        derive.add_dense(day.dense, ring.engine, batch, dense_position.step_requests)
+        derive.add_dense(
+            day.dense,
+            ring.engine,
+            batch,
+            dense_position.step_requests,
+            block_size=ring.block_size,
+            every=self._kept.dense_every or 1,
+        )
         moved = _further(dense_position, batch.position)
         day.dense_drains[ring.engine] = self._drain(ring, moved, closed=False)
 
@@ -118,6 +136,9 @@ class Flush:
         """Adds what the header says: a heartbeat a second, the clocks once a minute."""
         now = time.monotonic()
         day = self._day(state.heartbeat_ns)
+        if self._outage is not None:
+            told = self._outage.row(ring.engine, state.heartbeat_ns)
+            day.main.add_rows("request_events", [told])
         if ring.is_new and ring.engine not in day.main_drains:
             self._move(ring, day, ring.position, closed=False)
         if ring.is_new and ring.next_anchor == 0.0:
@@ -151,7 +172,10 @@ class Flush:
             return
         version, description = ring.reader.description()
         ring.described[day] = version
-        self._day(ts).main.add_rows("engines", [derive.engine_row(ring.reader, description)])
+        ring.block_size = derive.block_size_of(description)
+        self._day(ts).main.add_rows(
+            "engines", [derive.engine_row(ring.reader, description, self._kept.detail)]
+        )
 
     def _finish(self, ring: AttachedRing, state: RingState, ts: int) -> None:
         """Adds the end of a ring, at its last sign of life `ts`, with its last counters."""

@@ -7,7 +7,8 @@ import threading
 import time
 from pathlib import Path
 
-from telemetry.collector.collector import DEFAULT_LINGER_SECONDS, Detail
+from telemetry.collector.collector import DEFAULT_LINGER_SECONDS
+from telemetry.collector.detail import DEFAULT_DETAIL, Detail
 from telemetry.collector.process import ensure_collector
 from telemetry.errors import CollectorError
 
@@ -17,7 +18,7 @@ _log = logging.getLogger("stepscope")
 
 
 def keep_collector(
-    log: Path, *, detail: Detail = "transitions", linger_seconds: float = DEFAULT_LINGER_SECONDS
+    log: Path, *, detail: Detail = DEFAULT_DETAIL, linger_seconds: float = DEFAULT_LINGER_SECONDS
 ) -> threading.Thread:
     """Starts the log's collector unless it runs, and again whenever it has died.
 

@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import telemetry
-from telemetry.collector.collector import DEFAULT_LINGER_SECONDS, Detail, prepare_log
+from telemetry.collector.collector import DEFAULT_LINGER_SECONDS, prepare_log
+from telemetry.collector.detail import DEFAULT_DETAIL, Detail
 from telemetry.errors import CollectorError
 from telemetry.store.presence import CollectorNotice, find_collector, is_collected
 
@@ -32,7 +33,7 @@ _SOURCE_ROOT = Path(telemetry.__file__).absolute().parents[1]
 def start_collector(
     log: Path,
     *,
-    detail: Detail = "transitions",
+    detail: Detail = DEFAULT_DETAIL,
     linger_seconds: float = DEFAULT_LINGER_SECONDS,
     timeout_seconds: float = 30.0,
 ) -> CollectorNotice:
@@ -57,7 +58,7 @@ def start_collector(
 def ensure_collector(
     log: Path,
     *,
-    detail: Detail = "transitions",
+    detail: Detail = DEFAULT_DETAIL,
     linger_seconds: float = DEFAULT_LINGER_SECONDS,
 ) -> None:
     """Starts a collector unless one holds the log; does not wait for it. Cheap to call often.

@@ -13,6 +13,7 @@ from pathlib import Path
 from telemetry.collector.prefix_tree import PrefixTree, relearn
 from telemetry.errors import RingError
 from telemetry.ring.batch import Position
+from telemetry.ring.layout import ROW_REGIONS
 from telemetry.ring.place import SUFFIX, is_held
 from telemetry.ring.reader import RingReader
 
@@ -37,6 +38,8 @@ class AttachedRing:
     """It was drained to its end, and that is committed."""
     described: dict[str, int] = field(default_factory=dict)
     """Version of the engine's description in each day's file."""
+    block_size: int | None = None
+    """Tokens of the engine's KV blocks, as its description says."""
     heartbeat_ns: int = 0
     """The last heartbeat that was written."""
     next_heartbeat: float = 0.0
@@ -65,8 +68,20 @@ class AttachedRing:
         if known_dense is not None and known_dense[0].commits >= self.position.commits:
             self.dense_position = known_dense[0]
         self.described.clear()
+        self.next_heartbeat = 0.0
+        if self.is_new:
+            self.next_anchor = 0.0
         if self.prefixes.next_seq < self.position.events:
             relearn(self.prefixes, self.reader, self.position.events)
+
+    def fill_ratio(self, position: Position) -> float:
+        """Returns the largest part of a region that lies between here and `position`."""
+        regions = self.reader.layout.regions
+        largest = 0.0
+        for name in ("commits", *ROW_REGIONS):
+            num = getattr(position, name) - getattr(self.position, name)
+            largest = max(largest, num / regions[name].capacity)
+        return largest
 
     def remove(self) -> None:
         """Removes the ring's file: all of it is in the log."""
@@ -91,6 +106,7 @@ class RingWatch:
         self.directories = list(dict.fromkeys(directories))
         self._ignored: dict[tuple[Path, int], float] = {}
         """Files that are not ours, and until when not to look again."""
+        self._left_alone: dict[Path, str] = {}
 
     def find(self, known: Iterable[Path]) -> list[AttachedRing]:
         """Returns rings that are not among `known` and are this log's to drain."""
@@ -105,9 +121,15 @@ class RingWatch:
                         found.append(ring)
         return found
 
-    def ignore(self, path: Path) -> None:
-        """Leaves a ring alone from now on."""
+    def ignore(self, path: Path, reason: str) -> None:
+        """Leaves a ring alone from now on, and keeps the reason for whoever asks."""
         self._ignored[(path, _inode(path))] = float("inf")
+        self._left_alone[path] = reason
+
+    def left_alone(self) -> dict[Path, str]:
+        """Returns the rings that still lie there and cannot be read, with the reason."""
+        self._left_alone = {p: why for p, why in self._left_alone.items() if p.exists()}
+        return dict(self._left_alone)
 
     def _attach(self, path: Path) -> AttachedRing | None:
         try:
@@ -119,7 +141,7 @@ class RingWatch:
             return None
         except (RingError, OSError) as error:
             _log.warning("a ring is left alone: %s", error)
-            self.ignore(path)
+            self.ignore(path, str(error))
             return None
         if reader.log is None:
             claim_fd = _claim(path)

@@ -11,7 +11,9 @@ from telemetry.doctor.deep import check_address, check_running
 from telemetry.doctor.exports import export_checks
 from telemetry.doctor.facts import SeenRing, facts_of, rings_of
 from telemetry.doctor.report import Examination
-from telemetry.errors import LogNotFound
+from telemetry.doctor.retention import retention_checks
+from telemetry.doctor.status import status_checks
+from telemetry.errors import LogBusy, LogNotFound
 from telemetry.store import Log, open_log
 from telemetry.store.presence import find_collector
 
@@ -29,12 +31,19 @@ def examine(log: Path, *, deep: bool = False, url: str | None = None) -> Examina
         StepscopeError: `url` is no address.
     """
     rings = dict(rings_of(log))
-    checks = [_collector_check(log, rings), *export_checks(log, find_collector(log))]
+    checks = [
+        _collector_check(log, rings),
+        *status_checks(log),
+        *export_checks(log, find_collector(log)),
+    ]
     facts: dict[int, dict[str, Any]] = {}
     try:
         with open_log(log) as opened:
             facts = facts_of(opened)
             checks.append(_newest_check(opened))
+            checks += retention_checks(log, opened)
+    except LogBusy as error:
+        checks.append(Check("bad", "step log", str(error)))
     except LogNotFound:
         checks.append(Check("unknown", "step log", f"{log} holds none yet"))
     engines = [*facts, *(engine for engine in rings if engine not in facts)]

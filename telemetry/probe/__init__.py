@@ -10,6 +10,7 @@ Its tour: `engine` judges engines, `collector` the collector, `sign` is what the
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -40,5 +41,9 @@ def probe(
         from telemetry.probe.collector import collector_sign, drained_commits  # with DuckDB
 
         published = {ring.engine: ring.state.published for ring in rings}
-        signs.append(collector_sign(published, partial(drained_commits, log)))
+        signs.append(
+            collector_sign(
+                published, partial(drained_commits, log), sleep=time.sleep, clock=time.monotonic
+            )
+        )
     return signs

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
 from telemetry.errors import CollectorError, StepscopeError
@@ -20,7 +21,7 @@ _LOOK_SECONDS = 0.25
 Drained: TypeAlias = dict[int, int]
 """Commits of each engine, by engine."""
 
-_LIMITS = Limits(timeout_seconds=5.0, max_rows=100_000)
+_LIMITS = Limits(timeout_seconds=PATIENCE_SECONDS, max_rows=100_000)
 _SQL = "SELECT engine, max(num_commits) AS num_commits FROM drains GROUP BY engine"
 
 
@@ -33,9 +34,25 @@ def drained_commits(log: Path) -> Drained:
     """
     if find_collector(log) is None:
         raise CollectorError(f"none runs for {log}")
-    with open_log(log, limits=_LIMITS) as opened:
-        rows = opened.query(_SQL).to_pylist()
-    return {row["engine"]: row["num_commits"] for row in rows}
+    answers: SimpleQueue[Drained | StepscopeError] = SimpleQueue()
+    threading.Thread(target=_ask, args=(log, answers), daemon=True).start()
+    try:
+        answer = answers.get(timeout=PATIENCE_SECONDS)
+    except Empty:
+        raise CollectorError(f"silent for {PATIENCE_SECONDS:g} s") from None
+    if isinstance(answer, StepscopeError):
+        raise answer
+    return answer
+
+
+def _ask(log: Path, answers: SimpleQueue[Drained | StepscopeError]) -> None:
+    """Asks in a thread of its own: a process that is stopped would be waited for too long."""
+    try:
+        with open_log(log, limits=_LIMITS) as opened:
+            rows = opened.query(_SQL).to_pylist()
+        answers.put({row["engine"]: row["num_commits"] for row in rows})
+    except StepscopeError as error:
+        answers.put(error)
 
 
 def collector_sign(
@@ -43,7 +60,8 @@ def collector_sign(
     drained: Callable[[], Drained],
     *,
     patience_seconds: float = PATIENCE_SECONDS,
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], None],
+    clock: Callable[[], float],
 ) -> Sign:
     """Judges a collector by whether what lies in the rings reaches the log.
 
@@ -51,10 +69,11 @@ def collector_sign(
         published: commits in each ring.
         drained: asks the collector for those in the log; a StepscopeError is no answer.
         patience_seconds: how long it may take.
-        sleep: waits some seconds.
+        sleep, clock: wait some seconds, and tell how many have passed.
     """
-    first, answer = None, "the collector has not answered"
-    for _ in range(max(int(patience_seconds / _LOOK_SECONDS), 1) + 1):
+    first, answer = None, ""
+    deadline = clock() + patience_seconds
+    while not answer or clock() < deadline:
         try:
             found = drained()
         except StepscopeError as error:

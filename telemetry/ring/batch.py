@@ -107,12 +107,11 @@ def event_texts(
 def dense_places(commits: Array, kept: int) -> dict[str, Array]:
     """Returns step, time and slot of each dense row from `kept` on."""
     begins = commits["step_requests_begin"].astype(np.int64)
-    counts = commits["step_requests_end"].astype(np.int64) - begins
-    number = np.arange(int(begins[0]), int(begins[0]) + int(counts.sum()))
-    slot = number - np.repeat(begins, counts)
-    skip = kept - int(begins[0])
+    ends = commits["step_requests_end"].astype(np.int64)
+    number = np.arange(kept, int(ends[-1]))
+    owner = np.searchsorted(ends, number, side="right")
     return {
-        "step": np.repeat(commits["step"], counts)[skip:],
-        "ts": np.repeat(commits["ts"], counts)[skip:],
-        "slot": slot[skip:].astype(np.uint32),
+        "step": commits["step"][owner],
+        "ts": commits["ts"][owner],
+        "slot": (number - begins[owner]).astype(np.uint32),
     }

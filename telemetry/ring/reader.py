@@ -31,6 +31,7 @@ from telemetry.ring.batch import (
 )
 from telemetry.ring.header import description_from, slot_offset
 from telemetry.ring.place import is_held
+from telemetry.ring.sanity import NONSENSE, TimeSpan, check_commits, check_layout, check_words
 
 NS_PER_DAY = 86_400 * 1_000_000_000
 MAX_COMMITS = 4096
@@ -54,10 +55,15 @@ class RingReader:
         except BaseException:
             os.close(self._fd)
             raise
+        self._times = TimeSpan(
+            self.word("wall_anchor_ns"),
+            self.word("monotonic_anchor_ns"),
+            self.identity.get("boot_id"),
+        )
         self._fence = threading.Lock()
 
     def _map(self) -> None:
-        size = os.fstat(self._fd).st_size
+        size = self._size = os.fstat(self._fd).st_size
         if size < lay.HEADER_BYTES:
             raise RingError(f"{self.path} is no ring: it has {size:,} bytes")
         self._memory = mmap.mmap(self._fd, size, prot=mmap.PROT_READ)
@@ -66,7 +72,7 @@ class RingReader:
             raise RingError(f"{self.path} is no ring: it does not begin with its mark")
         try:
             self._read_layout(size)
-        except (ValueError, KeyError, TypeError, IndexError) as error:
+        except NONSENSE as error:
             raise RingError(f"{self.path} has a layout that cannot be read: {error!r}") from error
 
     def _read_layout(self, size: int) -> None:
@@ -74,8 +80,9 @@ class RingReader:
         start = lay.LAYOUT_OFFSET
         self.identity: dict[str, Any] = json.loads(self._memory[start : start + num_bytes])
         self.engine = int(self.identity["engine"], 16)
-        self._words: dict[str, int] = self.identity["state"]
+        self._words = check_words(self.identity["state"])
         self.layout = lay.Layout.from_json(self.identity, size)
+        check_layout(self.layout)
         self._rows = {
             region.name: self._row_view(region)
             for region in self.layout.regions.values()
@@ -112,6 +119,7 @@ class RingReader:
 
     def state(self) -> RingState:
         """Returns the header as it stands."""
+        self.check_size()
         step, rss = self.word("current_step"), self.word("rss_bytes")
         null = NULLS["u8"]
         return RingState(
@@ -128,6 +136,24 @@ class RingReader:
             rss_bytes=None if rss == null else rss,
             description_version=self.word("description_version"),
         )
+
+    def check_size(self) -> None:
+        """Checks that the file is as long as it was: to read where it ends kills this process.
+
+        Raises:
+            RingError: Somebody cut it.
+        """
+        size = os.fstat(self._fd).st_size
+        if size < self._size:
+            raise RingError(f"{self.path} was cut from {self._size:,} to {size:,} bytes")
+
+    def check_time(self, ts: int, what: str) -> None:
+        """Checks a time that the ring gives.
+
+        Raises:
+            RingError: The engine cannot have written it.
+        """
+        self._times.check(ts, what)
 
     def description(self) -> tuple[int, dict[str, Any]]:
         """Returns the engine's description and its version; 0 and nothing before the first.
@@ -154,10 +180,12 @@ class RingReader:
 
     def read(self, position: Position, max_commits: int = MAX_COMMITS) -> RingBatch | None:
         """Returns what was committed after `position`, up to the next UTC day; None if nothing."""
+        self.check_size()
         found = self._read_commits(position.commits, max_commits)
         if found is None:
             return None
         first, commits = found
+        check_commits(commits, self.layout)
         wanted = {
             name: (int(commits[f"{name}_begin"][0]), int(commits[f"{name}_end"][-1]))
             for name in (*lay.ROW_REGIONS, "blob")

@@ -31,7 +31,8 @@ TABLE_DOCS: dict[str, TableDoc] = {
     ),
     "step_requests": TableDoc(
         doc="One row a request in a step, in scheduling order: what it wanted and what it was "
-        "given. Kept with detail `full` alone, in a file of its own a day.",
+        "given. Kept with detail `full`, or of every Nth step with `sampled=N`, in a file of its "
+        "own a day.",
         example="SELECT request, count(*) AS num_steps, sum(num_scheduled_tokens) AS num_tokens\n"
         "FROM step_requests GROUP BY request ORDER BY num_tokens DESC, request LIMIT 3",
     ),
@@ -88,6 +89,12 @@ TABLE_DOCS: dict[str, TableDoc] = {
     "exports": TableDoc(
         doc="One row an engine: how far it has been exported as spans.",
         example="SELECT engine, next_step FROM exports ORDER BY ts DESC LIMIT 3",
+    ),
+    "removed_days": TableDoc(
+        doc="One row a file that was removed because the log may keep no more: by age, or by its "
+        "size in all. What it held is gone.",
+        example="SELECT limit_name, count(*) AS num_files, sum(size_bytes) AS size_bytes\n"
+        "FROM removed_days GROUP BY limit_name",
     ),
     "vocabulary": TableDoc(
         doc="Every closed set by code and name; docs/record.md explains the words. Each file of a "

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 STORAGE_VERSION = "v1.0.0"
+DENSE_BLOCK_BYTES = 64 << 10
+"""Block of a dense file. DuckDB's 256 KiB hold one segment of a column of dense rows and waste the
+rest; smaller ones cost a tenth of a byte a row less and more than they save in time."""
 NS_PER_SECOND = 1_000_000_000
 
 _NAME = re.compile(r"(\d{4}-\d{2}-\d{2})(\.dense)?\.duckdb")
@@ -27,6 +30,11 @@ class DayFile:
     def path(self) -> Path:
         """Where it lies."""
         return self.log / f"{self.day}{'.dense' if self.dense else ''}.duckdb"
+
+    @property
+    def wal_path(self) -> Path:
+        """Where its write-ahead log lies, while there is one."""
+        return self.path.with_name(self.path.name + ".wal")
 
     @property
     def database(self) -> str:
@@ -57,8 +65,16 @@ def attach(connection: Any, file: DayFile, *, read_only: bool) -> None:
     """Attaches a file; a new one is made with mode 0600 and the storage version of DuckDB 1.0."""
     path = str(file.path).replace("'", "''")
     option = "READ_ONLY" if read_only else f"STORAGE_VERSION '{STORAGE_VERSION}'"
+    if not read_only and file.dense and not file.path.exists():
+        option += f", BLOCK_SIZE {DENSE_BLOCK_BYTES}"
     before = os.umask(0o077)
     try:
         connection.execute(f"ATTACH '{path}' AS {file.database} ({option})")
     finally:
         os.umask(before)
+
+
+def has_no_room(error: Exception) -> bool:
+    """Returns whether the disk, or this user's part of it, is full."""
+    text = str(error)
+    return "No space left" in text or "quota exceeded" in text

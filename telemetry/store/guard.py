@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import duckdb
 import pyarrow as pa
 
-from telemetry.errors import QueryFailed, QueryRefused, QueryTimeout
+from telemetry.errors import LogBusy, QueryFailed, QueryRefused, QueryTimeout
 from telemetry.rendering import printable_lines
 from telemetry.store.statement import checked_statement
 
@@ -98,6 +98,7 @@ def run_query(connection: Any, sql: str, params: Parameters, limits: Limits) -> 
         QueryRefused: It is not exactly one statement that only reads the log.
         QueryTimeout: It took longer than its limit.
         QueryFailed: DuckDB could not run it.
+        LogBusy: The instance was closed meanwhile; ask again.
     """
     statement = checked_statement(connection, sql)
     timed_out = threading.Event()
@@ -117,6 +118,8 @@ def run_query(connection: Any, sql: str, params: Parameters, limits: Limits) -> 
                 f"the query took longer than {limits.timeout_seconds:g} s and was stopped: "
                 "narrow its time window (ts) or raise the time-out"
             ) from error
+        if isinstance(error, duckdb.InterruptException):
+            raise LogBusy("the step log was opened anew while the query ran: ask again") from error
         raise QueryFailed(printable_lines(str(error))) from error
     finally:
         timer.cancel()

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from telemetry.errors import CollectorError, LogBusy, LogDamaged, LogNotFound
 from telemetry.store import wire
+from telemetry.store.bundle import attach_bundle
 from telemetry.store.files import attach, day_files, is_locked
 from telemetry.store.guard import Answer, Limits, Parameters, check_parameters, lock_down, run_query
 from telemetry.store.presence import CollectorNotice, find_collector, is_collected
@@ -31,10 +32,15 @@ from telemetry.store.views import create_log_views
 _WATCH_SECONDS = 1.0
 _START_SECONDS = 10.0
 _POLL_SECONDS = 0.05
+_NO_EXTENSIONS: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
+"""A file that is no DuckDB file is none of another kind either, for which DuckDB knows a driver."""
 
 
 def open_log(target: Path, *, limits: Limits | None = None) -> Log:
-    """Returns the step log in the directory `target`, for reading.
+    """Returns the step log in the directory `target`, or in the bundle of that name, for reading.
 
     Raises:
         LogNotFound: There is none.
@@ -202,25 +208,31 @@ class _LiveBackend:
 
 
 class _DirectBackend:
-    """Opens the files of a log that nobody writes."""
+    """Opens the files of a log that nobody writes, or a bundle."""
 
     def __init__(self, log: Path, limits: Limits) -> None:
         self._log = log
         self._limits = limits
         files = day_files(log)
-        if not files:
+        if not files and not log.is_file():
             raise LogNotFound(
                 f"{log} holds no step log: start an engine with `stepscope serve --log {log}`, "
                 "or name another directory with --log"
             )
-        self._connection: Any = duckdb.connect(":memory:")
+        self._connection: Any = duckdb.connect(":memory:", config=_NO_EXTENSIONS)
         spill = Path(tempfile.mkdtemp(prefix="stepscope-query-"))
         self._remove_spill = weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
         try:
+            if log.is_file():
+                attach_bundle(self._connection, log, spill=spill)
+                return
             for file in files:
                 attach(self._connection, file, read_only=True)
             create_log_views(self._connection, files)
             lock_down(self._connection, spill=spill)
+        except LogDamaged:
+            self.close()
+            raise
         except duckdb.Error as error:
             self.close()
             if is_locked(error):

@@ -27,6 +27,8 @@ class CollectorNotice:
     started_ns: int
     detail: str
     ring_directories: list[str]
+    kept: str = ""
+    """How long the log is kept, in words; empty where the collector does not say."""
 
     def publish(self, log: Path) -> None:
         """Writes the notice, whole or not at all."""
@@ -56,6 +58,8 @@ def find_collector(log: Path) -> CollectorNotice | None:
         return None
     try:
         found = json.loads((log / NOTICE_NAME).read_text())
-        return CollectorNotice(**{f.name: found[f.name] for f in fields(CollectorNotice)})
+        return CollectorNotice(
+            **{f.name: found[f.name] for f in fields(CollectorNotice) if f.name in found}
+        )
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -11,6 +11,8 @@ from typing import Any
 
 from telemetry.sql import create_views
 from telemetry.store.files import DayFile
+from telemetry.store.lean import LEAN_TABLE, select_plain
+from telemetry.store.lean import TABLE as DENSE_TABLE
 from telemetry.store.schema import create_tables, tables_of
 
 _TEMPLATE = "nothing_yet"
@@ -28,7 +30,9 @@ def create_log_views(connection: Any, files: Iterable[DayFile]) -> None:
         for table in tables_of(dense):
             having = [database for database in databases if (database, table) in present]
             name = f"dense_{table}" if dense and table == "drains" else table
-            connection.execute(f"CREATE VIEW {name} AS {_union(table, having)}")
+            lean = [select_plain(d) for d in databases if (d, LEAN_TABLE) in present]
+            more = lean if table == DENSE_TABLE else []
+            connection.execute(f"CREATE VIEW {name} AS {_union(table, having, more)}")
     _create_lookups(connection, [file.database for file in files])
     create_views(connection)
 
@@ -40,12 +44,12 @@ def _present(connection: Any) -> set[tuple[str, str]]:
     )
 
 
-def _union(table: str, databases: list[str]) -> str:
+def _union(table: str, databases: list[str], more: list[str]) -> str:
     parts = [f"FROM memory.{_TEMPLATE}.{table}"]
     if table == "engines":
         return _newest_engines(databases)
     parts += [f"FROM {database}.{table}" for database in databases]
-    return " UNION ALL BY NAME ".join(parts)
+    return " UNION ALL BY NAME ".join(parts + more)
 
 
 def _newest_engines(databases: list[str]) -> str:

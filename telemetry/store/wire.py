@@ -4,7 +4,8 @@
     answer    4 bytes of length, JSON  {"error", "message"} or {"truncated", "arrow_bytes"},
               then that many bytes of an Arrow stream
 
-Any number of queries may follow each other on one connection.
+Instead of a query, {"ask": "status"} gets {"status": {...}}. Any number of requests may follow each
+other on one connection.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import socket
 import struct
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -36,8 +37,33 @@ def send_request(to: socket.socket, sql: str, params: Parameters, limits: Limits
     _send_json(to, {"sql": sql, "params": params, **asdict(limits)})
 
 
-def receive_request(source: socket.socket) -> tuple[str, Parameters, Limits] | None:
-    """Returns the next query; None when the other side has hung up.
+def send_status_request(to: socket.socket) -> None:
+    """Asks how the collector fares."""
+    _send_json(to, {"ask": "status"})
+
+
+def send_status(to: socket.socket, status: dict[str, Any]) -> None:
+    """Says how the collector fares."""
+    _send_json(to, {"status": status})
+
+
+def receive_status(source: socket.socket) -> dict[str, Any]:
+    """Returns how the collector fares.
+
+    Raises:
+        KeyError: It does not say.
+        ConnectionError: The other side has gone.
+    """
+    answer = _receive_json(source, MAX_REQUEST_BYTES)
+    if answer is None:
+        raise ConnectionResetError("the collector hung up before it answered")
+    return dict(answer["status"])
+
+
+def receive_request(
+    source: socket.socket,
+) -> tuple[str, Parameters, Limits] | Literal["status"] | None:
+    """Returns the next query, or that a status is asked for; None when the other side has hung up.
 
     Raises:
         ValueError: What came is no query.
@@ -45,6 +71,8 @@ def receive_request(source: socket.socket) -> tuple[str, Parameters, Limits] | N
     data = _receive_json(source, MAX_REQUEST_BYTES)
     if data is None:
         return None
+    if data.get("ask") == "status":
+        return "status"
     try:
         limits = Limits(float(data["timeout_seconds"]), int(data["max_rows"]))
         sql, params = data["sql"], data["params"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from telemetry.errors import LogBusy, LogDamaged
 from telemetry.ring.batch import Position
 from telemetry.store.files import DayFile, attach, day_files, is_locked
 from telemetry.store.guard import lock_down
+from telemetry.store.lean import BUFFERED, create_lean_table, insert_lean
+from telemetry.store.lean import TABLE as DENSE_TABLE
 from telemetry.store.rows import Batch, RowBuffer
 from telemetry.store.schema import add_missing_columns, create_tables, insert_statement, tables_of
 from telemetry.store.views import create_log_views
@@ -99,6 +101,8 @@ class LogWriter:
     def _create(self, file: DayFile) -> None:
         for statement in create_tables(file.database, file.dense):
             self._connection.execute(statement)
+        if file.dense:
+            self._connection.execute(create_lean_table(file.database))
         existing = self._connection.execute(
             "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = ?",
             [file.database],
@@ -110,7 +114,7 @@ class LogWriter:
 
     def new_rows(self, dense: bool) -> RowBuffer:
         """Returns an empty buffer for a day's main or dense file."""
-        return RowBuffer(tables_of(dense))
+        return RowBuffer(BUFFERED if dense else tables_of(False))
 
     def prepare(self, day: str) -> None:
         """Makes sure that a day can be written; opens a new instance where it cannot.
@@ -136,17 +140,19 @@ class LogWriter:
                 self._insert(database, batch)
             self._commit()
         except BaseException:
-            connection.execute("ROLLBACK")
+            with suppress(duckdb.Error):  # what failed ended it; that is the error to tell
+                connection.execute("ROLLBACK")
             raise
 
     def _insert(self, database: str, batch: Batch) -> None:
         self._connection.register("new_rows", batch.arrays)
         if batch.table in _REPLACED:
             self._remove_old(database, batch.table)
+        rows = (batch.columns, batch.with_nulls, "new_rows")
         self._connection.execute(
-            insert_statement(
-                database, batch.table, batch.columns, batch.with_nulls, source="new_rows"
-            )
+            insert_lean(database, *rows)
+            if batch.table == DENSE_TABLE
+            else insert_statement(database, batch.table, *rows)
         )
 
     def _remove_old(self, database: str, table: str) -> None:
@@ -186,6 +192,46 @@ class LogWriter:
                     found[engine] = (position, description, closed or bool(known and known[2]))
         return found
 
+    def files_in_use(self, engines: Iterable[int]) -> set[DayFile]:
+        """Returns the files that are being written, or that say how far these rings were read."""
+        wanted = set(engines)
+        found = {file for file in self._attached if file.day in self._days}
+        for dense in (False, True):
+            newest: dict[int, tuple[int, DayFile]] = {}
+            for file in self._attached:
+                if file.dense is dense:
+                    for engine, commits in self._connection.execute(
+                        f"SELECT engine, num_commits FROM {file.database}.drains"
+                    ).fetchall():
+                        if engine in wanted and newest.get(engine, (-1, file))[0] <= commits:
+                            newest[engine] = (commits, file)
+            found.update(file for _, file in newest.values())
+        return found
+
+    def remove(self, files: Iterable[DayFile]) -> dict[DayFile, OSError]:
+        """Removes files from the log, and returns those that could not be.
+
+        Running queries are interrupted, as by `prepare`.
+
+        Raises:
+            LogBusy: Another process has opened one of the other files meanwhile.
+        """
+        self.close()
+        failures = {}
+        for file in files:
+            try:
+                file.wal_path.unlink(missing_ok=True)
+                file.path.unlink(missing_ok=True)
+            except OSError as error:
+                failures[file] = error
+        self._open()
+        return failures
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a query is running."""
+        return bool(self._readers)
+
     @contextmanager
     def reader(self) -> Iterator[Any]:
         """Lends a connection of its own for one query; the instance waits for it to come back."""
@@ -214,10 +260,12 @@ class LogWriter:
             for cursor in self._readers:
                 cursor.interrupt()
             self._readers_done.wait_for(lambda: not self._readers, timeout=10.0)
-            for file in self._attached:
-                if file.day in self._days and (not file.dense or self._dense):
-                    self._connection.execute(f"CHECKPOINT {file.database}")
-            self._connection.close()
+            try:
+                for file in self._attached:
+                    if file.day in self._days and (not file.dense or self._dense):
+                        self._connection.execute(f"CHECKPOINT {file.database}")
+            finally:  # an instance that broke on a full disk keeps its files locked until then
+                self._connection.close()
 
 
 _REPLACED = frozenset({"drains", "engines", "exports"})

@@ -142,3 +142,19 @@ def test_a_block_that_the_token_in_flight_fills_is_a_hit_after_an_eviction(
     hits = [output.num_prefix_hit_tokens for output in outputs if output.num_prefix_hit_tokens]
     assert run.scheduler.num_preemptions == 1
     assert hits[-1] == {"a": 10}
+
+
+@pytest.mark.parametrize("array_path", [True, False])
+def test_a_block_is_a_hit_though_its_last_step_was_the_last_in_flight(array_path: bool) -> None:
+    run = Run(config(async_scheduling=True), array_path=array_path)
+    first = run.add("a", prompt=2, max_tokens=20)
+    outputs = deque([run.scheduler.schedule()])
+    for step in range(1, 8):
+        if step < 7:
+            outputs.append(run.scheduler.schedule())
+        sampled = ModelRunnerOutput(sampled_token_ids={"a": [7]})
+        run.scheduler.update_from_output(outputs.popleft(), sampled)
+    run.scheduler.settle()
+    assert first.num_computed_tokens == 8
+    run.add("b", prompt=[*first.token_ids[:8], 5])
+    assert run.scheduler.schedule().scheduled_new_reqs[0].num_computed_tokens == 8

@@ -123,3 +123,55 @@ def test_a_withdrawn_item_is_not_found_again() -> None:
     cache.enter(item, (1, 0))
     assert cache.length_of("i") == 8
     cache.check_integrity()
+
+
+def reclaimable(run: Run) -> int:
+    cache = run.scheduler.encoder_cache
+    assert cache is not None
+    return cache.num_reclaimable
+
+
+def test_an_item_that_repeats_another_of_its_chunk_keeps_the_entry() -> None:
+    run = run_with(max_num_batched_tokens=16)
+    run.add("a", prompt=24, encoder_items=image("i", 0) + image("i", 12))
+    assert run.step().scheduled_encoder_inputs == {"a": [0]}
+    assert reclaimable(run) == 8
+    run.step()
+    assert reclaimable(run) == 16
+
+
+def test_tokens_that_are_expected_do_not_pass_an_item() -> None:
+    run = run_with(async_scheduling=True)
+    run.add("a", prompt=8, max_tokens=8, encoder_items=image("i", 0))
+    outputs = [run.scheduler.schedule(), run.scheduler.schedule()]
+    run.scheduler.update_from_output(outputs[0], run.runner.execute(outputs[0]))
+    assert reclaimable(run) == 8
+    run.scheduler.schedule()
+    run.scheduler.update_from_output(outputs[1], run.runner.execute(outputs[1]))
+    assert reclaimable(run) == 16
+
+
+def test_entries_are_released_in_scheduling_order_whoever_ends() -> None:
+    run = run_with(16)
+    run.add("a", prompt=12, max_tokens=4, encoder_items=image("i", 0))
+    run.add("b", prompt=12, max_tokens=1, encoder_items=image("j", 0))
+    run.step()
+    run.add("c", prompt=12, encoder_items=image("k", 0))
+    assert list(run.step().free_encoder_mm_hashes) == ["i"]
+
+
+def test_an_unsplittable_item_is_not_split_where_it_is_cached() -> None:
+    run = run_with(unsplit=True, max_num_batched_tokens=14)
+    run.add("a", prompt=8, max_tokens=1, encoder_items=image("i", 0))
+    run.add("b", prompt=16, encoder_items=image("i", 2))
+    assert run.step().num_scheduled_tokens == {"a": 8, "b": 2}
+
+
+def test_an_entry_that_is_back_in_the_same_step_is_not_reported_as_evicted() -> None:
+    cache = EncoderCache(8)
+    item = EncoderItem("i", 0, 8)
+    cache.enter(item, (0, 0))
+    cache.let_go("i", (0, 0))
+    assert cache.make_room(8)
+    cache.enter(item, (1, 0))
+    assert cache.take_evicted() == []

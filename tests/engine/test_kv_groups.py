@@ -90,3 +90,14 @@ def test_all_blocks_come_back(
     run.to_the_end()
     assert run.scheduler.kv.pool.num_free == num_blocks
     assert len({r.request_id for r in run.results if r.finish_reason}) == len(requests)
+
+
+def test_a_block_that_is_known_in_part_stays_so_when_its_request_is_evicted() -> None:
+    settings_ = run_with(FULL, KVGroupConfig("full", 8)).config
+    drops = replace(settings_.speculation, num_speculative_tokens=1, drop_last_hit_block=True)
+    run = Run(replace(settings_, speculation=drops))
+    request = run.add("a", prompt=12)
+    run.step()
+    block = run.scheduler.kv.block_ids(request)[1][1]
+    run.scheduler.kv.release(request, uncache_from=request.num_computed_tokens)
+    assert run.scheduler.kv.pool.is_cached(block)

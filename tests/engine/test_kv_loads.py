@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from engine.config import KVConnectorConfig
+from engine.config import KVConnectorConfig, KVGroupConfig
 from engine.request import Request
 from engine.scheduler import ModelRunnerOutput, Scheduler, SchedulerOutput
+from engine.session import Session
 from telemetry.records import ConnectorEvent, RequestPreempted
 from telemetry.vocabulary import EventKind, FinishReason, SkipReason, StopReason, ZeroReason
 from tests.engine.builders import Run, config
@@ -212,3 +213,59 @@ def test_a_reset_leaves_blocks_of_a_step_in_flight_until_its_update() -> None:
     run.scheduler.check_integrity()
     (event,) = [e for e in run.recorder.events if isinstance(e, RequestPreempted)]
     assert (event.num_blocks_freed, event.num_blocks_deferred) == (0, 2)
+
+
+def test_a_session_that_loads_takes_no_slot() -> None:
+    run = run_with(Connector({"s": 8}), max_num_seqs=1)
+    run.add("s", prompt=12, session=Session())
+    step(run)
+    run.add("b", prompt=4)
+    assert step(run, ["b"]).num_scheduled_tokens == {"b": 4}
+
+
+def test_who_reads_no_cache_loads_nothing_either() -> None:
+    run = run_with(Connector({"a": 8}))
+    run.add("a", prompt=12, reads_prefix_cache=False)
+    assert step(run, ["a"]).num_scheduled_tokens == {"a": 12}
+
+
+@pytest.mark.parametrize("num_usable_blocks", [3, 9])
+def test_hits_left_of_a_window_that_a_load_moves_on_are_not_taken(num_usable_blocks: int) -> None:
+    run = run_with(Connector({"b": 24}), num_usable_blocks=num_usable_blocks)
+    group = KVGroupConfig("sliding_window", 4, 8)
+    run.config = replace(run.config, cache=replace(run.config.cache, groups=(group,)))
+    run.scheduler = Scheduler(run.config, connector=run.scheduler.connector)
+    prompt = list(range(28))
+    run.add("a", prompt=prompt[:9], max_tokens=1)
+    step(run, ["a"])
+    loading = run.add("b", prompt=prompt)
+    step(run)
+    (blocks,) = run.scheduler.kv.block_ids(loading)
+    assert [block == 0 for block in blocks] == [True] * 4 + [False] * 2
+    assert run.scheduler.kv.pool.num_free == num_usable_blocks - 2
+
+
+def test_a_load_that_brought_nothing_gives_its_blocks_back_though_no_adapter_is_free() -> None:
+    settings = KVConnectorConfig(load_failure_policy="recompute")
+    run = run_with(Connector({"b": 8}), settings=settings, max_loras=1)
+    loading = run.add("b", prompt=12, adapter="y")
+    run.add("a", adapter="x", max_tokens=8)
+    step(run, ["a"])
+    lost = frozenset({"b"})
+    step(run, ["a"], finished_recving=lost, failed_recving=lost)
+    assert run.scheduler.kv.holds(loading)
+    step(run, ["a"])
+    assert not run.scheduler.kv.holds(loading)
+    assert list(run.scheduler.waiting) == [loading]
+
+
+def test_a_window_does_not_move_on_for_a_token_that_is_being_computed() -> None:
+    run = run_with(Connector(sends=True), num_usable_blocks=9)
+    group = KVGroupConfig("sliding_window", 4, 4)
+    run.config = replace(run.config, cache=replace(run.config.cache, groups=(group,)))
+    run.scheduler = Scheduler(run.config, connector=run.scheduler.connector)
+    run.add("a", prompt=10)
+    step(run, ["a"])
+    run.scheduler.schedule()
+    run.scheduler.finish_requests(["a"], FinishReason.abort_client)
+    assert run.scheduler.kv.pool.num_free == 7

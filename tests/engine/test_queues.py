@@ -161,3 +161,14 @@ def test_blocked_sessions_are_counted_and_nobody_else() -> None:
     session.blocked_by = blocked
     skipped.discard(session)
     assert (session in skipped, len(skipped), skipped.num_idle_sessions) == (False, 2, 0)
+
+
+def test_who_is_less_urgent_now_falls_behind_unless_it_is_the_head() -> None:
+    queue = PriorityQueue()
+    requests = [request(str(index), arrival_time=float(index)) for index in range(3)]
+    for each in requests:
+        queue.add(each)
+    for each in requests[:2]:
+        each.arrival_time += 10
+        queue.rekey(each)
+    assert [queue.pop() for _ in requests] == [requests[0], requests[2], requests[1]]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from engine.config import SpeculationConfig
 from engine.request import Request
 from engine.scheduler import ModelRunnerOutput
 from engine.session import Session, SessionInput
@@ -104,3 +107,42 @@ def test_input_for_a_request_that_is_no_session_is_refused() -> None:
     run.add("a")
     with pytest.raises(ValueError, match="'a' is no open session"):
         run.scheduler.add_session_input("a", PIECE)
+
+
+def pipelined(run: Run, count: int) -> None:
+    """Decides `count` steps before it takes in what each brought; every output is token 7."""
+    outputs = [run.scheduler.schedule() for _ in range(count)]
+    for output in outputs:
+        sampled = {name: [7] for name in output.num_scheduled_tokens}
+        run.scheduler.update_from_output(output, ModelRunnerOutput(sampled_token_ids=sampled))
+        run.scheduler.check_integrity()
+
+
+def test_drafts_that_were_expected_end_with_the_turn() -> None:
+    settings = config(async_scheduling=True)
+    run = Run(replace(settings, speculation=SpeculationConfig(num_speculative_tokens=2)))
+    session = run.add("s", prompt=4, max_tokens=2, session=Session())
+    pipelined(run, 2)
+    assert session.skipped_for is SkipReason.streaming_input
+    assert session.draft_token_ids == []
+
+
+def test_a_session_queues_by_the_arrival_of_the_piece_that_it_goes_on_with() -> None:
+    run, first = opened(policy="priority")
+    second = run.add("t", prompt=4, max_tokens=2, session=Session())
+    run.scheduler.add_session_input("s", PIECE)
+    run.scheduler.add_session_input("t", replace(PIECE, arrival_time=20.0))
+    finish_turn(run)
+    assert list(run.scheduler.kv_holding_waiting) == [second, first]
+
+
+def test_who_heads_the_queue_stays_there_though_its_admission_is_stopped() -> None:
+    run, first = opened(policy="priority")
+    run.add("t", prompt=4, max_tokens=2, session=Session())
+    run.add("c", prompt=4, max_tokens=9)
+    finish_turn(run)
+    run.scheduler.add_session_input("s", PIECE)
+    run.scheduler.add_session_input("t", replace(PIECE, arrival_time=20.0))
+    output = run.scheduler.schedule(throttle_prefills=True)
+    assert list(output.num_scheduled_tokens) == ["c"]
+    assert run.scheduler.kv_holding_waiting.peek() is first

@@ -439,15 +439,15 @@ MUTATIONS = (
         "items_are_split",
         "53",
         f"{SCAN}/encoder_inputs.py",
-        "num_computed_tokens < item.position and end < item.end\n",
-        "num_computed_tokens < item.position and end < 0\n",
+        "if never_splits and before > 0 and end < item.end:",
+        "if never_splits and before > 0 and end < 0:",
     ),
     Mutation(
         "references_are_never_dropped",
         "54",
         f"{SCAN}/encoder_inputs.py",
-        "if item.end + prefill_lookahead <= request.num_computed_tokens:",
-        "if item.end + prefill_lookahead < 0:",
+        "        if item.end <= passed:\n",
+        "        if item.end <= passed - 10**9:\n",
     ),
     # -------------------------------------------------------------------------------- windows
     Mutation(

@@ -105,6 +105,7 @@ def test_engines(tmp_path: Path) -> None:
     ring.describe_engine(description)
     collect(log)
     expected = {c.name: getattr(description, c.name) for c in columns_of(EngineRow)}
+    expected["detail"] = "transitions"  # the collector's own word
     assert one_row(log, "engines") == {"engine": ring.engine, **expected}
     ring.close()
 

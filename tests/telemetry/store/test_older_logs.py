@@ -25,6 +25,7 @@ VERSIONS = sorted(path.name.removesuffix(".tar.xz") for path in LOGS.glob("v*.ta
 EXPECTED = {
     "v1": {"steps": 648, "requests": 48, "preemptions": 24},
     "v2": {"steps": 648, "requests": 48, "preemptions": 24},
+    "v3": {"steps": 648, "requests": 48, "preemptions": 24},
 }
 """What each log is known to hold."""
 
