@@ -12,6 +12,7 @@ runs.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import tempfile
@@ -104,15 +105,16 @@ def show_queries(directory: Path, args: argparse.Namespace) -> None:
         generated.grow(log, num_copies=copies, span_ns=FIRST_COPY_STEPS * sizes.NS_PER_STEP)
     made = sum(file.path.stat().st_size for file in queries.day_files(log))
     print(f"queries          about {rows:,} dense rows, {made / 1e9:.2f} GB")
-    for python in filter(None, (sys.executable, args.python2x)):
-        for answer in queries.ask_all(log, python):
-            whole = GOAL_WHOLE_MS[answer.duckdb.partition(".")[0]]
-            goal = GOAL_WINDOW_MS if answer.window == queries.WINDOWS[0] else whole
-            print(
-                f"DuckDB {answer.duckdb}  {answer.question:<28} {answer.window:<17} "
-                f"cold {answer.cold_ms:8,.0f} ms   warm {answer.warm_ms:8,.0f} ms   "
-                f"{answer.num_rows:,} rows  goal {goal:,.0f} ms: {verdict(answer.warm_ms <= goal)}"
-            )
+    pythons = [sys.executable, *filter(None, [args.python2x])]
+    for answer in queries.ask_all(log, pythons):
+        whole = GOAL_WHOLE_MS[answer.duckdb.partition(".")[0]]
+        goal = GOAL_WINDOW_MS if answer.window == queries.WINDOWS[0] else whole
+        print(
+            f"{answer.question:<28} {answer.window:<17} DuckDB {answer.duckdb} "
+            f"cold {answer.cold_ms:7,.0f} ms   warm {answer.warm_ms:7,.0f} ms "
+            f"(CPU {answer.warm_cpu_ms:7,.0f})   {answer.num_rows:,} rows  "
+            f"goal {goal:,.0f} ms: {verdict(answer.warm_ms <= goal)}"
+        )
 
 
 SHOW: dict[str, Callable[[Path, argparse.Namespace], None]] = {
@@ -134,6 +136,8 @@ def main() -> int:
         "--keep", type=Path, metavar="DIR", help="make the long log here, or use it"
     )
     args = parser.parse_args()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # a file shows how far it is, too
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
     print(f"load average before: {load}; {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory(prefix="stepscope-bench-") as temporary:

@@ -131,7 +131,7 @@ def open_page() -> Page | None:
     root = source.root_log()
     name = st.query_params.get("log")
     path = source.resolve(root, name)
-    if not source.is_log(path):
+    if not source.is_log(path) and not path.is_file():  # a bundle is a file
         return None
     log = _open(str(path))
     is_live = log.is_live

@@ -67,9 +67,9 @@ def logs_below(root: Path) -> list[str]:
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Returns what changes when a closed log does: its files' sizes and times."""
+    """Returns what changes when a closed log or a bundle does: its files' sizes and times."""
     found = []
-    for file in day_files(path):
-        stat = file.path.stat()
-        found.append((file.path.name, stat.st_mtime_ns, stat.st_size))
+    for file in [path] if path.is_file() else [each.path for each in day_files(path)]:
+        stat = file.stat()
+        found.append((file.name, stat.st_mtime_ns, stat.st_size))
     return tuple(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 
 from telemetry.bundle import command as bundle
 from telemetry.errors import StepscopeError
@@ -68,6 +69,19 @@ def _add_collect(
         "names a receiver (default: $STEPSCOPE_OTEL_STEPS, else 0)",
     )
     _add_retention(parser)
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="answer readers over TCP too, who open the log as tcp://HOST:PORT and show the token "
+        "of --token-file; nothing is encrypted (default: only this user, by a Unix socket)",
+    )
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="file of the token, outside the log directory and its owner's alone; made if missing. "
+        "Readers name their copy in STEPSCOPE_TOKEN_FILE",
+    )
     parser.set_defaults(run=_collect)
 
 
@@ -142,6 +156,7 @@ def _collect(args: argparse.Namespace) -> int:
     from telemetry.collector.detail import chosen_detail
     from telemetry.collector.retention import read_limits
     from telemetry.exporters.settings import read_settings
+    from telemetry.store.token import open_door
 
     detail = chosen_detail(args.detail, os.environ)
     exports = read_settings(
@@ -156,7 +171,14 @@ def _collect(args: argparse.Namespace) -> int:
         keep_dense_days=args.keep_dense_days,
         max_bytes=args.max_bytes,
     )
-    return run(args.log, linger_seconds=args.linger, detail=detail, exports=exports, limits=limits)
+    return run(
+        args.log,
+        linger_seconds=args.linger,
+        detail=detail,
+        exports=exports,
+        limits=limits,
+        tcp=open_door(args.listen, args.token_file, args.log),
+    )
 
 
 def _doctor(args: argparse.Namespace) -> int:

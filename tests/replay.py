@@ -29,6 +29,10 @@ from tests.decisions import decisions_of, effects_of
 BATCH = 32
 """Runs that go into one step log."""
 
+OTHERS_ANSWERS = {"async_connector/sync_load_failure_recompute": 2}
+"""Vector -> step from which its runner answers decisions that ours does not take: it gives no token
+to a request that has reached its newest one. What comes before is recorded and replayed."""
+
 Trace = list[tuple[str, dict[str, Any]]]
 """Of each step that was decided or taken in: which, and what is compared."""
 
@@ -41,8 +45,9 @@ class Recorded(Replayer):
         self.trace: Trace = []
 
     def record(self) -> Recorded:
-        """Runs the vector to its end."""
-        difference = self.run()
+        """Runs the vector to its end, or as far as its answers fit."""
+        name = f"{self.vector['category']}/{self.vector['name']}"
+        difference = self.run(OTHERS_ANSWERS.get(name))
         assert difference is None, difference
         self.scheduler.journal.flush()
         return self

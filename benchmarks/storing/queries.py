@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -52,6 +53,8 @@ class Answer:
     duckdb: str
     cold_ms: float
     warm_ms: float
+    warm_cpu_ms: float
+    """CPU of all threads: what a machine that does other things too does not change."""
     num_rows: int
 
 
@@ -61,17 +64,19 @@ def ask(log: Path, question: str, window: str) -> Answer:
 
     with open_log(log, limits=_LIMITS) as opened:
         sql = _sql(opened, question, window)
-        took = []
+        took, cpu = [], []
         for _ in range(1 + WARM_ASKS):
-            begin = time.perf_counter()
+            begin, cpu_begin = time.perf_counter(), time.process_time()
             table = opened.query(sql)
             took.append((time.perf_counter() - begin) * 1000)
+            cpu.append((time.process_time() - cpu_begin) * 1000)
     return Answer(
         question=question,
         window=window,
         duckdb=duckdb.__version__,
         cold_ms=took[0],
         warm_ms=statistics.median(took[1:]),
+        warm_cpu_ms=statistics.median(cpu[1:]),
         num_rows=table.num_rows,
     )
 
@@ -95,21 +100,20 @@ def forget(log: Path) -> None:
             os.close(fd)
 
 
-def ask_all(log: Path, python: str = sys.executable) -> list[Answer]:
-    """Asks every question over every window, each in a new process of an interpreter."""
-    answers = []
+def ask_all(log: Path, pythons: Sequence[str]) -> Iterator[Answer]:
+    """Asks every question over every window, each in a new process; interpreters take turns."""
     for question in QUESTIONS:
         for window in WINDOWS:
-            forget(log)
-            command = [python, "-m", "benchmarks.storing.queries", "--log", str(log)]
-            told = subprocess.run(
-                [*command, "--question", question, "--window", window],
-                check=True,
-                stdout=subprocess.PIPE,
-                text=True,
-            ).stdout
-            answers.append(Answer(**json.loads(told)))
-    return answers
+            for python in pythons:
+                yield _ask_in_process(log, question, window, python)
+
+
+def _ask_in_process(log: Path, question: str, window: str, python: str) -> Answer:
+    forget(log)
+    words = ["--log", str(log), "--question", question, "--window", window]
+    command = [python, "-m", "benchmarks.storing.queries", *words]
+    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return Answer(**json.loads(told))
 
 
 def main() -> int:

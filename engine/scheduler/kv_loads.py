@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from engine.kv_cache import PrefixHits
-from engine.request import Request, RequestStatus
+from engine.request import Request, RequestStatus, StaleOutput
+from engine.scheduler.async_output import make_stale
 from engine.scheduler.output import KVSaves, ModelRunnerOutput, SchedulerOutput
 from engine.scheduler.plan import AdmissionStop, StepPlan
 from engine.scheduler.state import SchedulerState
@@ -235,20 +236,25 @@ def _cut_running(
     """Cuts running requests back to their first block that failed to load.
 
     A block that several share is computed again by the first of them; the others only fall back to
-    where they were before the step.
+    where they were before the step. What steps in flight bring for any of them was computed from
+    KV that is not there, and is dropped.
     """
     unclaimed, all_invalid = set(invalid), set(invalid)
     for request in state.running:
         num_tokens = output.num_scheduled_tokens.get(request.request_id)
         if num_tokens is None or request.status is not RequestStatus.RUNNING:
             continue
-        before = request.num_computed_tokens - num_tokens
+        num_in_flight = max(num_tokens, request.num_in_flight_tokens)
+        before = request.num_computed_tokens - num_in_flight
         position = state.kv.first_invalid_token(request, all_invalid)
         if position is None or position >= before:
             continue
         own = state.kv.first_invalid_token(request, unclaimed)
         unclaimed -= state.kv.blocks_from(request, position)
         request.num_computed_tokens = before if own is None or own >= before else own
+        make_stale(request, StaleOutput.DROPPED)
+        if request.in_flight:
+            request.draft_token_ids = []
         state.journal.load_failed(request, state.kv.places_of(request, all_invalid))
         state.kv.uncache_from(request, position)
         if fails_requests(state):

@@ -37,13 +37,19 @@ def add_command(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
         description="Run an engine under KV pressure on this machine, record it, diagnose it. "
         "Needs no model and no GPU; takes less than two minutes.",
     )
+    demo.add_argument(
+        "--detail",
+        default="full",
+        metavar="steps|transitions|full|sampled=N",
+        help="what is kept of the run (%(default)s)",
+    )
     demo.set_defaults(run=run_demo)
 
 
 def run_demo(args: argparse.Namespace) -> int:
     """Runs the demo; returns 0 if it ended with a verdict."""
     log = args.log / "demo" / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
-    with _engine(log) as url:
+    with _engine(log, args.detail) as url:
         _say(
             "1/4  engine",
             f"a tiny Llama made here, no download, {NUM_GPU_BLOCKS - 1} KV blocks   ✓",
@@ -76,12 +82,12 @@ def _load(url: str) -> None:
 
 
 @contextmanager
-def _engine(log: Path) -> Iterator[str]:
+def _engine(log: Path, detail: str) -> Iterator[str]:
     """Runs `serve` with a small pool; yields its URL, and ends it in the end."""
     process = subprocess.Popen(
         [
             *_stepscope("serve"),
-            *("--log", str(log), "--port", "0", "--detail", "full", "--linger", "1"),
+            *("--log", str(log), "--port", "0", "--detail", detail, "--linger", "1"),
             *("--num-gpu-blocks-override", str(NUM_GPU_BLOCKS)),
             *("--max-num-seqs", str(MAX_NUM_SEQS), "--max-model-len", "1024"),
         ],

@@ -17,11 +17,13 @@ from telemetry.bundle.contents import CONDITIONS, moment_column, select
 from telemetry.bundle.salting import Salt
 from telemetry.errors import StepscopeError
 from telemetry.query.window import Window
-from telemetry.records import BundleInfoRow, columns_of
+from telemetry.records import NULLS, BundleInfoRow, columns_of
 from telemetry.store import Log
 from telemetry.store.bundle import INFO_TABLE, create_bundle_tables
 from telemetry.store.files import DENSE_BLOCK_BYTES, STORAGE_VERSION
-from telemetry.store.lean import BUFFERED, TABLE, insert_lean
+from telemetry.store.lean import BUFFERED, TABLE, lean_batch
+from telemetry.store.rows import RowBuffer
+from telemetry.store.schema import insert_statement
 
 MAX_ROWS = 200_000
 """Rows of a piece: the log has to be opened with this limit, see `make_bundle`."""
@@ -96,14 +98,35 @@ def _copy(connection: Any, log: Log, table: str, window: Window, salt: Salt | No
     num_rows = 0
     for rows in _pieces(log, table, window):
         kept = rows if salt is None else salt.apply(table, rows)
-        connection.register("new_rows", kept)
         if table == TABLE:
-            connection.execute(insert_lean("bundle", BUFFERED[TABLE], (), "new_rows"))
+            _insert_dense(connection, kept)
         else:
+            connection.register("new_rows", kept)
             connection.execute(f"INSERT INTO bundle.{table} BY NAME SELECT * FROM new_rows")
-        connection.unregister("new_rows")
+            connection.unregister("new_rows")
         num_rows += len(kept)
     return num_rows
+
+
+def _insert_dense(connection: Any, rows: pa.Table) -> None:
+    """Stores dense rows lean, as the collector does."""
+    buffer = RowBuffer(BUFFERED)
+    types = {column.name: column.dtype for column in BUFFERED[TABLE]}
+    buffer.add(
+        TABLE,
+        {
+            name: rows[name].fill_null(NULLS[dtype]).to_numpy().astype(dtype)
+            for name, dtype in types.items()
+        },
+    )
+    for batch in map(lean_batch, buffer.take()):
+        connection.register("new_rows", batch.arrays)
+        connection.execute(
+            insert_statement(
+                "bundle", batch.table, batch.columns, batch.with_nulls, source="new_rows"
+            )
+        )
+        connection.unregister("new_rows")
 
 
 def _pieces(log: Log, table: str, window: Window) -> Iterator[pa.Table]:

@@ -14,6 +14,7 @@ from telemetry.collector.detail import Detail, chosen_detail
 from telemetry.collector.retention import RetentionLimits, read_limits
 from telemetry.errors import StepscopeError
 from telemetry.exporters.settings import ExportSettings, read_settings
+from telemetry.store.token import Door
 
 
 def run(
@@ -23,6 +24,7 @@ def run(
     detail: Detail,
     exports: ExportSettings | None = None,
     limits: RetentionLimits | None = None,
+    tcp: Door | None = None,
 ) -> int:
     """Collects until SIGTERM, SIGINT or the end of the linger time; returns the exit code.
 
@@ -38,7 +40,7 @@ def run(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
     with Collector(
-        log, linger_seconds=linger_seconds, detail=detail, exports=exports, limits=limits
+        log, linger_seconds=linger_seconds, detail=detail, exports=exports, limits=limits, tcp=tcp
     ) as collector:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: collector.stop())

@@ -34,18 +34,19 @@ from telemetry.store.collector_status import CollectorStatus, LeftAlone
 from telemetry.store.files import has_no_room
 from telemetry.store.guard import Limits
 from telemetry.store.presence import NOTICE_NAME, CollectorNotice
+from telemetry.store.token import Door
 from telemetry.store.writer import LogWriter
 
 _log = logging.getLogger("stepscope.collector")
 
 DRAIN_SECONDS = 0.25
 """Time between two flushes while somebody reads, or a ring fills fast."""
-UNREAD_DRAIN_SECONDS = 1.0
+UNREAD_DRAIN_SECONDS = 2.0
 """Time between two flushes while nobody reads: most of a flush's cost does not depend on its rows.
 """
-_READ_SECONDS = 10.0
+_READ_SECONDS = 5.0
 """How long after its last query a reader counts as one."""
-_FILLING_FAST = 0.05
+_FILLING_FAST = 0.1
 """Part of a region that one flush may find new and still be one of the slow ones."""
 DEFAULT_LINGER_SECONDS = 60.0
 MOST = Limits(timeout_seconds=300.0, max_rows=5_000_000)
@@ -95,6 +96,7 @@ class Collector:
         directories: Iterable[Path] | None = None,
         exports: ExportSettings | None = None,
         limits: RetentionLimits | None = None,
+        tcp: Door | None = None,
     ) -> None:
         self.log = log.absolute()
         self._linger_seconds = linger_seconds
@@ -104,6 +106,7 @@ class Collector:
         self._watch = RingWatch(
             self.log, ring_directories(self.log) if directories is None else directories
         )
+        self._tcp = tcp
         self._rings: dict[Path, AttachedRing] = {}
         self._stop = threading.Event()
         self._supervisor = Supervisor()
@@ -186,7 +189,9 @@ class Collector:
 
     def _listen(self) -> None:
         assert self._writer is not None
-        self._endpoint = Endpoint(socket_path(self.log), self._lend, MOST, status=self._status)
+        self._endpoint = Endpoint(
+            socket_path(self.log), self._lend, MOST, status=self._status, tcp=self._tcp
+        )
         CollectorNotice(
             pid=os.getpid(),
             socket=str(self._endpoint.path),
@@ -195,6 +200,7 @@ class Collector:
             detail=self._kept.detail,
             ring_directories=[str(d) for d in self._watch.directories],
             kept=str(self._limits),
+            tcp_port=self._endpoint.tcp_port,
         ).publish(self.log)
 
     def _status(self) -> CollectorStatus:

@@ -1,5 +1,7 @@
 """The query endpoint: a Unix socket in the log's directory, for this user alone.
 
+On request it listens at a TCP address as well, where each client shows the token first.
+
 Each client has a thread, each query a connection of its own, so a flush never waits for a query.
 A query that is too heavy is interrupted. One that does not hear the interrupt ends the process, and
 one that kills it does too: that costs the queries of the moment and nothing else, since the rings
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import hmac
 import logging
 import math
 import os
@@ -28,10 +31,14 @@ from telemetry.errors import LogBusy, QueryRefused, StepscopeError
 from telemetry.store import wire
 from telemetry.store.collector_status import CollectorStatus
 from telemetry.store.guard import Answer, Limits, run_query
+from telemetry.store.token import Door
 
 _log = logging.getLogger("stepscope.collector")
 
 MAX_CLIENTS = 64
+MAX_STRANGERS = 8
+"""Clients of the TCP address that have not shown the token yet."""
+_HANDSHAKE_SECONDS = 5.0
 MAX_QUERIES_AT_ONCE = 8
 _GOODBYE_SECONDS = 5.0
 _REOPENING_SECONDS = 5.0
@@ -72,12 +79,16 @@ class Endpoint:
         *,
         on_deaf: Callable[[str], None] = _end_process,
         status: Callable[[], CollectorStatus] | None = None,
+        tcp: Door | None = None,
     ) -> None:
         """Listens at `path`. `reader` lends a connection for one query.
 
         `limits` are the most that a query may ask for. `on_deaf` is told of a statement that goes
         on and on after its interrupt; without another wish it ends the process. `status` says how
-        the collector fares.
+        the collector fares. With `tcp` it listens there as well.
+
+        Raises:
+            OSError: It cannot listen there.
         """
         self.path = path
         self._reader = reader
@@ -90,9 +101,21 @@ class Endpoint:
         self._lock = threading.Lock()
         self._slots = threading.Semaphore(MAX_QUERIES_AT_ONCE)
         self._is_closed = False
-        self._server = self._listen()
-        self._door = threading.Thread(target=self._accept, name="stepscope-endpoint", daemon=True)
-        self._door.start()
+        self._tcp = tcp
+        self._strangers = threading.Semaphore(MAX_STRANGERS)
+        servers = [self._listen()]
+        self.tcp_port: int | None = None
+        if tcp is not None:
+            servers.append(socket.create_server((tcp.host, tcp.port)))
+            self.tcp_port = int(servers[-1].getsockname()[1])
+        self._doors = {
+            server: threading.Thread(
+                target=self._accept, args=(server,), name="stepscope-endpoint", daemon=True
+            )
+            for server in servers
+        }
+        for door in self._doors.values():
+            door.start()
 
     def _listen(self) -> socket.socket:
         self.path.unlink(missing_ok=True)
@@ -105,10 +128,10 @@ class Endpoint:
         server.listen(16)
         return server
 
-    def _accept(self) -> None:
+    def _accept(self, server: socket.socket) -> None:
         while True:
             try:
-                client, _ = self._server.accept()
+                client, _ = server.accept()
             except OSError:
                 return
             thread = threading.Thread(
@@ -123,6 +146,8 @@ class Endpoint:
 
     def _serve(self, client: socket.socket) -> None:
         try:
+            if client.family != socket.AF_UNIX and not self._knows_token(client):
+                return
             while (request := wire.receive_request(client)) is not None:
                 if request == "status":
                     self._tell_status(client)
@@ -136,6 +161,24 @@ class Endpoint:
             with self._lock:
                 self._clients.pop(client, None)
             client.close()
+
+    def _knows_token(self, client: socket.socket) -> bool:
+        """Returns whether a client of the TCP address shows the token, in a short time."""
+        assert self._tcp is not None
+        if not self._strangers.acquire(blocking=False):
+            return False
+        try:
+            client.settimeout(_HANDSHAKE_SECONDS)
+            shown = wire.receive_token(client)
+        finally:
+            self._strangers.release()
+        client.settimeout(None)
+        if hmac.compare_digest(shown.encode("utf-8", "replace"), self._tcp.token.encode()):
+            wire.send_welcome(client)
+            return True
+        _log.warning("a reader at the TCP address was refused: its token is wrong")
+        wire.send_error(client, QueryRefused("the token is wrong, or there is none"))
+        return False
 
     def _tell_status(self, client: socket.socket) -> None:
         if self._status is None:
@@ -193,18 +236,19 @@ class Endpoint:
         with self._lock:
             self._is_closed = True
             clients = dict(self._clients)
-        for each in (self._server, *clients):
+        for each in (*self._doors, *clients):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
-        for thread in (self._door, *clients.values()):
+        for thread in (*self._doors.values(), *clients.values()):
             thread.join(_GOODBYE_SECONDS)
-        self._server.close()
+        for server in self._doors:
+            server.close()
         self.path.unlink(missing_ok=True)
 
 
 def _is_allowed(client: socket.socket) -> bool:
-    """Returns whether the client runs as this user, or as root."""
-    if not hasattr(socket, "SO_PEERCRED"):
+    """Returns whether the client runs as this user, or as root. One over TCP shows a token yet."""
+    if client.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
         return True  # the socket's mode says so
     data = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     _, uid, _ = struct.unpack("3i", data)

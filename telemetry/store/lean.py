@@ -12,10 +12,10 @@ Rows do not depend on each other, so a query reads the days and columns that it 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+import numpy as np
 
-from telemetry.records import Column
-from telemetry.store.schema import row_select
+from telemetry.records import NULLS, Column
+from telemetry.store.rows import Array, Batch
 from telemetry.tables import DENSE_TABLES, SQL_TYPES
 
 TABLE = "step_requests"
@@ -58,27 +58,48 @@ def create_lean_table(database: str) -> str:
     return f"CREATE TABLE IF NOT EXISTS {database}.{LEAN_TABLE} ({columns})"
 
 
-def insert_lean(
-    database: str, columns: Iterable[Column], with_nulls: Container[str], source: str
-) -> str:
-    """Returns the statement that moves a registered batch of `step_requests` into a dense file."""
-    columns = list(columns)
-    known = {column.name for column in columns}
-    missing = "".join(
-        f', NULL::{SQL_TYPES[column.dtype]} AS "{column.name}"'
-        for column in BUFFERED[TABLE]
-        if column.name not in known
+def lean_batch(batch: Batch) -> Batch:
+    """Returns the rows of a batch of `step_requests` as the lean table keeps them."""
+    computed, _ = _numbers(batch, "num_computed_tokens")
+    known, is_known_null = _numbers(batch, "num_known_tokens")
+    wanted, is_wanted_null = _numbers(batch, "num_wanted_tokens")
+    scheduled, is_scheduled_null = _numbers(batch, "num_scheduled_tokens")
+    blocks, is_blocks_null = _numbers(batch, "num_blocks")
+    size, _ = _numbers(batch, "block_size")
+    uncomputed = known - computed
+    filled = np.where(size > 0, (computed + scheduled + size - 1) // np.maximum(size, 1), 0)
+    distances = {
+        "num_uncomputed_tokens": (uncomputed, is_known_null),
+        "num_unwanted_tokens": (np.where(is_known_null, 0, uncomputed) - wanted, is_wanted_null),
+        "num_withheld_tokens": (wanted - scheduled, is_scheduled_null),
+        "num_more_blocks": (blocks - filled, is_blocks_null),
+    }
+    lean = Batch(
+        LEAN_TABLE,
+        [column for column in batch.columns if column.name not in _DERIVED],
+        {name: array for name, array in batch.arrays.items() if name not in _DERIVED},
+        batch.with_nulls - set(_DERIVED),
     )
-    rows = row_select(columns, with_nulls, source)
-    plain = ", ".join(f'"{column.name}"' for column in _PLAIN)
-    return f"""
-        INSERT INTO {database}.{LEAN_TABLE} BY NAME SELECT {plain},
-          num_known_tokens::BIGINT - coalesce(num_computed_tokens, 0) AS num_uncomputed_tokens,
-          coalesce(num_known_tokens::BIGINT - coalesce(num_computed_tokens, 0), 0)
-            - num_wanted_tokens AS num_unwanted_tokens,
-          coalesce(num_wanted_tokens, 0)::BIGINT - num_scheduled_tokens AS num_withheld_tokens,
-          num_blocks::BIGINT - {_NUM_FILLED_BLOCKS} AS num_more_blocks
-        FROM (SELECT *{missing} FROM ({rows}))"""
+    for name, (values, is_null) in distances.items():
+        if is_null.all():
+            continue
+        lean.columns.append(Column(name, "i8", True, ""))
+        lean.arrays[name] = np.where(is_null, NULLS["i8"], values)
+        if is_null.any():
+            lean.with_nulls.add(name)
+    return lean
+
+
+def _numbers(batch: Batch, name: str) -> tuple[Array, Array]:
+    """Returns a column as signed numbers, 0 where it is NULL, and where that is."""
+    array = batch.arrays.get(name)
+    if array is None:
+        num = len(next(iter(batch.arrays.values())))
+        return np.zeros(num, np.int64), np.ones(num, bool)
+    if name not in batch.with_nulls:
+        return array.astype(np.int64), np.zeros(len(array), bool)
+    is_null = array == NULLS["u4"]
+    return np.where(is_null, 0, array.astype(np.int64)), is_null
 
 
 def select_plain(database: str) -> str:

@@ -14,6 +14,8 @@ import tempfile
 import threading
 import time
 import weakref
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -26,12 +28,14 @@ from telemetry.store import wire
 from telemetry.store.bundle import attach_bundle
 from telemetry.store.files import attach, day_files, is_locked
 from telemetry.store.guard import Answer, Limits, Parameters, check_parameters, lock_down, run_query
-from telemetry.store.presence import CollectorNotice, find_collector, is_collected
+from telemetry.store.presence import find_collector, is_collected
+from telemetry.store.token import readers_token, remote_address
 from telemetry.store.views import create_log_views
 
 _WATCH_SECONDS = 1.0
 _START_SECONDS = 10.0
 _POLL_SECONDS = 0.05
+_CONNECT_SECONDS = 5.0
 _NO_EXTENSIONS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -41,6 +45,9 @@ _NO_EXTENSIONS: dict[str, str | bool | int | float | list[str]] = {
 
 def open_log(target: Path, *, limits: Limits | None = None) -> Log:
     """Returns the step log in the directory `target`, or in the bundle of that name, for reading.
+
+    `tcp://HOST:PORT` is the log of a collector that listens there; the token file is named in
+    STEPSCOPE_TOKEN_FILE.
 
     Raises:
         LogNotFound: There is none.
@@ -155,11 +162,14 @@ def _connect(log: Path, limits: Limits) -> _Backend:
 
     A collector that is starting or ending is given some time.
     """
+    address = remote_address(log)
+    if address is not None:
+        return _LiveBackend(lambda: _call(address), limits)
     deadline = time.monotonic() + _START_SECONDS
     while True:
         try:
             if notice := find_collector(log):
-                return _LiveBackend(notice, limits)
+                return _LiveBackend(partial(_connected, notice.socket), limits)
             if not is_collected(log):
                 return _DirectBackend(log, limits)
         except (ConnectionError, BlockingIOError, FileNotFoundError, LogBusy) as error:
@@ -173,19 +183,44 @@ def _connect(log: Path, limits: Limits) -> _Backend:
         time.sleep(_POLL_SECONDS)
 
 
+def _connected(path: str) -> socket.socket:
+    """Returns a connection to a collector of this machine."""
+    client = socket.socket(socket.AF_UNIX)
+    try:
+        client.settimeout(_CONNECT_SECONDS)
+        client.connect(path)
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def _call(address: tuple[str, int]) -> socket.socket:
+    """Returns a connection to a collector that listens at an address, with the token shown."""
+    token = readers_token()
+    client = None
+    try:
+        client = socket.create_connection(address, timeout=_CONNECT_SECONDS)
+        wire.send_token(client, token)
+        wire.receive_welcome(client)
+    except BaseException as error:
+        if client is not None:
+            client.close()
+        if not isinstance(error, OSError):
+            raise
+        raise LogNotFound(
+            f"no collector answers at {address[0]}:{address[1]}: {error.strerror or error}"
+        ) from None
+    return client
+
+
 class _LiveBackend:
     """Asks the collector."""
 
-    def __init__(self, notice: CollectorNotice, limits: Limits) -> None:
+    def __init__(self, connect: Callable[[], socket.socket], limits: Limits) -> None:
         self._limits = limits
-        self._socket = socket.socket(socket.AF_UNIX)
-        try:
-            self._socket.settimeout(5.0)
-            self._socket.connect(notice.socket)
-            self._socket.settimeout(limits.timeout_seconds + 15.0)
-        except BaseException:
-            self._socket.close()
-            raise
+        self._socket = connect()
+        self._socket.settimeout(limits.timeout_seconds + 15.0)
 
     def query(self, sql: str, params: Parameters) -> Answer:
         try:

@@ -30,6 +30,9 @@ class CollectorNotice:
     kept: str = ""
     """How long the log is kept, in words; empty where the collector does not say."""
 
+    tcp_port: int | None = None
+    """Where it listens for readers of other machines; None where it does not."""
+
     def publish(self, log: Path) -> None:
         """Writes the notice, whole or not at all."""
         path = log / NOTICE_NAME

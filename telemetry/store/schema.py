@@ -67,13 +67,8 @@ def insert_statement(
 
     The batch keeps NULL as the ring does (`records.NULLS`, NaN, None); the table has real ones.
     """
-    return f"INSERT INTO {database}.{table} BY NAME {row_select(columns, with_nulls, source)}"
-
-
-def row_select(columns: Iterable[Column], with_nulls: Container[str], source: str) -> str:
-    """Returns the SELECT that gives the rows of a registered batch, with real NULLs."""
     body = ", ".join(f'{_value(c, c.name in with_nulls)} AS "{c.name}"' for c in columns)
-    return f"SELECT {body} FROM {source}"
+    return f"INSERT INTO {database}.{table} BY NAME SELECT {body} FROM {source}"
 
 
 def _value(column: Column, has_nulls: bool) -> str:

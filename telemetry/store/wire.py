@@ -23,6 +23,7 @@ from telemetry.errors import StepscopeError
 from telemetry.store.guard import Answer, Limits, Parameters
 
 MAX_REQUEST_BYTES = 4 << 20
+MAX_TOKEN_BYTES = 4096
 _LENGTH = struct.Struct("<I")
 
 _BY_NAME = {
@@ -35,6 +36,40 @@ _BY_NAME = {
 def send_request(to: socket.socket, sql: str, params: Parameters, limits: Limits) -> None:
     """Sends a query."""
     _send_json(to, {"sql": sql, "params": params, **asdict(limits)})
+
+
+def send_token(to: socket.socket, token: str) -> None:
+    """Shows a token, which is the first thing that a reader says over TCP."""
+    _send_json(to, {"token": token})
+
+
+def receive_token(source: socket.socket) -> str:
+    """Returns the token that a reader shows; an empty one where it shows none.
+
+    Raises:
+        ValueError: What came is too long, or no request.
+    """
+    shown = (_receive_json(source, MAX_TOKEN_BYTES) or {}).get("token")
+    return shown if isinstance(shown, str) else ""
+
+
+def send_welcome(to: socket.socket) -> None:
+    """Says that the token was the right one."""
+    _send_json(to, {"welcome": True})
+
+
+def receive_welcome(source: socket.socket) -> None:
+    """Waits until the token was found right.
+
+    Raises:
+        StepscopeError: It is wrong.
+        ConnectionError: The other side has gone.
+    """
+    answer = _receive_json(source, MAX_REQUEST_BYTES)
+    if answer is None:
+        raise ConnectionResetError("it hung up")
+    if "error" in answer:
+        raise _BY_NAME.get(answer["error"], StepscopeError)(answer["message"])
 
 
 def send_status_request(to: socket.socket) -> None:

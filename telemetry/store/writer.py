@@ -21,7 +21,7 @@ from telemetry.errors import LogBusy, LogDamaged
 from telemetry.ring.batch import Position
 from telemetry.store.files import DayFile, attach, day_files, is_locked
 from telemetry.store.guard import lock_down
-from telemetry.store.lean import BUFFERED, create_lean_table, insert_lean
+from telemetry.store.lean import BUFFERED, create_lean_table, lean_batch
 from telemetry.store.lean import TABLE as DENSE_TABLE
 from telemetry.store.rows import Batch, RowBuffer
 from telemetry.store.schema import add_missing_columns, create_tables, insert_statement, tables_of
@@ -145,14 +145,15 @@ class LogWriter:
             raise
 
     def _insert(self, database: str, batch: Batch) -> None:
+        if batch.table == DENSE_TABLE:
+            batch = lean_batch(batch)
         self._connection.register("new_rows", batch.arrays)
         if batch.table in _REPLACED:
             self._remove_old(database, batch.table)
-        rows = (batch.columns, batch.with_nulls, "new_rows")
         self._connection.execute(
-            insert_lean(database, *rows)
-            if batch.table == DENSE_TABLE
-            else insert_statement(database, batch.table, *rows)
+            insert_statement(
+                database, batch.table, batch.columns, batch.with_nulls, source="new_rows"
+            )
         )
 
     def _remove_old(self, database: str, table: str) -> None:

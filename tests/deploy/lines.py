@@ -14,6 +14,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 BINARY = "/opt/stepscope/bin/stepscope"
+_TYPED = re.compile(r"(?:^|[ /`])stepscope ((?!stepscope )[a-z]+ .*?)(?:`|$)", re.MULTILINE)
 UNITS = sorted(DEPLOY.glob("*.service"))
 
 
@@ -74,7 +75,7 @@ def command_lines() -> Iterator[tuple[str, list[str]]]:
                 words = container[kind]["exec"]["command"]
                 assert words[0] == "stepscope"
                 yield f"kubernetes {name} {kind}", words[1:]
-    for line in re.findall(r"(?:^|[ /`])stepscope ((?!stepscope )[a-z]+ .*?)(?:`|$)", text("README.md"), re.M):
+    for line in _TYPED.findall(text("README.md")):
         yield "README", shlex.split(line)
 
 

@@ -269,3 +269,22 @@ def test_a_window_does_not_move_on_for_a_token_that_is_being_computed() -> None:
     run.scheduler.schedule()
     run.scheduler.finish_requests(["a"], FinishReason.abort_client)
     assert run.scheduler.kv.pool.num_free == 7
+
+
+def test_no_token_of_a_step_in_flight_is_delivered_after_a_load_that_failed() -> None:
+    run = run_with(Connector({"a": 8}, is_async=False), async_scheduling=True)
+    request = run.add("a", prompt=12, max_tokens=6)
+    first, second = run.scheduler.schedule(), run.scheduler.schedule()
+    block = run.scheduler.kv.block_ids(request)[0][0]
+    failed = ModelRunnerOutput(sampled_token_ids={"a": [7]}, invalid_block_ids=frozenset([block]))
+    assert not run.scheduler.update_from_output(first, failed)
+    assert (request.num_computed_tokens, request.num_output_placeholders) == (0, 0)
+    third = run.scheduler.schedule()
+    late = ModelRunnerOutput(sampled_token_ids={"a": [8]})
+    assert not run.scheduler.update_from_output(second, late)
+    run.scheduler.check_integrity()
+    assert third.num_scheduled_tokens == {"a": 12}
+    result = run.scheduler.update_from_output(
+        third, ModelRunnerOutput(sampled_token_ids={"a": [9]})
+    )
+    assert [each.new_token_ids for each in result] == [(9,)]

@@ -82,7 +82,7 @@ def test_every_question_can_be_asked(log: Path) -> None:
 
 def test_another_interpreter_answers(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queries, "QUESTIONS", dict([next(iter(queries.QUESTIONS.items()))]))
-    answers = queries.ask_all(log, sys.executable)
+    answers = list(queries.ask_all(log, [sys.executable]))
     assert [answer.window for answer in answers] == list(queries.WINDOWS)
 
 

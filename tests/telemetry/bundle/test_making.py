@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stepscope import main
-from telemetry.bundle import make_bundle
+from telemetry.bundle.making import make_bundle
 from telemetry.errors import StepscopeError
 from telemetry.query.window import Window, choose_window
 from telemetry.sql import VIEWS
@@ -18,6 +18,15 @@ from telemetry.sql.packed_log import opened
 from telemetry.sql.schema import BASE_TABLES
 from telemetry.store import Log, open_log
 from telemetry.store.guard import Limits
+from telemetry.store.presence import find_collector
+from tests.telemetry.collector.builders import (
+    collector_process,
+    record,
+    ring_for,
+    wait_for_collector,
+    wait_until,
+)
+from tests.telemetry.collector.builders import rows as rows_of
 
 PACKED = Path(__file__).parents[2] / "data" / "step_logs" / "v3.tar.xz"
 WITH_TIMES_OF_THE_LOG = [t for t in BASE_TABLES if t not in ("exports", "clock_anchors")]
@@ -150,3 +159,17 @@ def test_the_commands_read_a_bundle_like_a_log(
     assert main(["diagnose", "--log", str(out)]) in (0, 1)
     assert main(["doctor", "--log", str(out)]) == 0
     assert "bundle" in capsys.readouterr().out
+
+
+def test_a_live_log_is_bundled_through_its_collector(tmp_path: Path) -> None:
+    live = tmp_path / "log"
+    ring = ring_for(live)
+    with collector_process(live):
+        wait_for_collector(live)
+        record(ring, 0, 30)
+        wait_until(lambda: rows_of(live, "SELECT count(*) FROM steps") == [(30,)])
+        assert main(["bundle", "--log", str(live), "--out", str(tmp_path / "bundle")]) == 0
+        assert find_collector(live) is not None
+    ring.close()
+    assert rows_of(tmp_path / "bundle", "SELECT count(*) FROM steps") == [(30,)]
+    assert rows_of(tmp_path / "bundle", "SELECT count(*) FROM step_requests") == [(60,)]

@@ -23,7 +23,12 @@ from tests.telemetry.collector.builders import (
 )
 
 NOBODY = 65534
-_READ = 'for path; do head -c 1 "$path" || ls "$path" && echo "read $path"; done'
+_READ = """
+for path; do
+  if [ -d "$path" ]; then ls "$path/"; else head -c 1 "$path"; fi && echo && echo "read $path"
+done
+true
+"""
 """Names what can be read, for the shell."""
 
 

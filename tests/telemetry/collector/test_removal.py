@@ -8,13 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from stepscope import main
 from telemetry.collector.removal import Remover
 from telemetry.collector.retention import CHECK_SECONDS, PATIENCE_SECONDS, RetentionLimits
 from telemetry.doctor import examine, text_report
 from telemetry.records import RunClock
 from telemetry.store.files import day_files
 from telemetry.store.writer import LogWriter
-from tests.telemetry.collector.builders import collect, collecting, record, ring_for, rows
+from tests.telemetry.collector.builders import (
+    collect,
+    collecting,
+    collector_process,
+    record,
+    ring_for,
+    rows,
+    wait_for_collector,
+)
 
 DAYS = ["2026-11-20", "2026-11-27", "2026-11-29"]
 TODAY = 1_795_910_400_000_000_000 + 3_600 * 10**9
@@ -127,3 +136,27 @@ def test_rows_go_on_where_they_were_after_a_removal(tmp_path: Path) -> None:
     ring.close()
     assert all(file.day > "2020-01-01" for file in day_files(log))
     assert rows(log, "SELECT count(*), count(DISTINCT step) FROM steps") == [(5, 5)]
+
+
+def test_the_command_takes_detail_and_limits_and_refuses_what_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPSCOPE_KEEP_DAYS", "7")
+    collect_ = ["collect", "--log", str(tmp_path / "log")]
+    assert main([*collect_, "--max-bytes", "much"]) == 2
+    assert "--max-bytes is 'much': write a size" in capsys.readouterr().err
+    assert main([*collect_, "--detail", "everything"]) == 2
+    assert "detail is 'everything': it is one of" in capsys.readouterr().err
+    monkeypatch.setenv("STEPSCOPE_KEEP_DAYS", "a week")
+    assert main(collect_) == 2
+    assert "--keep-days is 'a week'" in capsys.readouterr().err
+
+
+def test_a_live_log_says_how_long_it_is_kept(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    prologue = "os.environ |= {'STEPSCOPE_KEEP_DAYS': '7', 'STEPSCOPE_MAX_BYTES': '2G'}"
+    with collector_process(log, detail="sampled=5", prologue=prologue):
+        wait_for_collector(log)
+        text = text_report(examine(log), colour=False)
+    assert "detail sampled=5" in text
+    assert "kept: 7 days, at most 2 GiB" in text

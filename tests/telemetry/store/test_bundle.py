@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from telemetry.bundle import make_bundle
+from telemetry.bundle.making import make_bundle
 from telemetry.errors import LogDamaged, LogNotFound, QueryFailed, QueryRefused
 from telemetry.query.window import choose_window
 from telemetry.sql import VIEWS

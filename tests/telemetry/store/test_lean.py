@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from telemetry.store import open_log
-from telemetry.store.lean import BUFFERED, LEAN_TABLE, TABLE, create_lean_table, insert_lean
+from telemetry.store.lean import BUFFERED, LEAN_TABLE, TABLE, create_lean_table, lean_batch
 from telemetry.store.lean import select_plain as plain
 from telemetry.store.rows import RowBuffer
+from telemetry.store.schema import insert_statement
 from telemetry.store.writer import LogWriter
 from telemetry.tables import DENSE_TABLES
 
@@ -43,9 +44,11 @@ def test_any_rows_are_read_as_they_were_written(rows: list[dict[str, Any]]) -> N
     connection.execute(create_lean_table("memory"))
     buffer = RowBuffer(BUFFERED)
     buffer.add_rows(TABLE, rows)
-    (batch,) = buffer.take()
+    (batch,) = map(lean_batch, buffer.take())
     connection.register("new_rows", batch.arrays)
-    connection.execute(insert_lean("memory", batch.columns, batch.with_nulls, "new_rows"))
+    connection.execute(
+        insert_statement("memory", batch.table, batch.columns, batch.with_nulls, "new_rows")
+    )
     got = connection.execute(f"SELECT {', '.join(NAMES)} FROM ({plain('memory')})").fetchall()
     assert got == [tuple(row[name] for name in NAMES) for row in rows]
 
