@@ -31,6 +31,7 @@ MAX_ANSWER_BYTES = 512 << 20
 MAX_MEMORY_BYTES = 4 << 30
 MAX_SPILL_BYTES = 8 << 30
 _BATCH_ROWS = 65_536
+_OPENED_ANEW = "the step log was opened anew while the query ran: ask again"
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -100,7 +101,12 @@ def run_query(connection: Any, sql: str, params: Parameters, limits: Limits) -> 
         QueryFailed: DuckDB could not run it.
         LogBusy: The instance was closed meanwhile; ask again.
     """
-    statement = checked_statement(connection, sql)
+    try:
+        statement = checked_statement(connection, sql)
+    except QueryFailed as error:
+        if _was_interrupted(error):
+            raise LogBusy(_OPENED_ANEW) from error
+        raise
     timed_out = threading.Event()
 
     def interrupt() -> None:
@@ -118,11 +124,16 @@ def run_query(connection: Any, sql: str, params: Parameters, limits: Limits) -> 
                 f"the query took longer than {limits.timeout_seconds:g} s and was stopped: "
                 "narrow its time window (ts) or raise the time-out"
             ) from error
-        if isinstance(error, duckdb.InterruptException):
-            raise LogBusy("the step log was opened anew while the query ran: ask again") from error
+        if _was_interrupted(error):
+            raise LogBusy(_OPENED_ANEW) from error
         raise QueryFailed(printable_lines(str(error))) from error
     finally:
         timer.cancel()
+
+
+def _was_interrupted(error: Exception) -> bool:
+    """Returns whether somebody stopped the query; by way of Arrow only the text says so."""
+    return str(error).startswith("INTERRUPT Error")
 
 
 def _run(connection: Any, statement: Any, params: Parameters, max_rows: int) -> Answer:
