@@ -207,14 +207,18 @@ class Endpoint:
 
     def _run(self, sql: str, params: Any, limits: Limits) -> Answer:
         """Runs a query; once more where the log was opened anew meanwhile, as at UTC midnight."""
-        deadline = time.monotonic() + min(limits.timeout_seconds, _REOPENING_SECONDS)
+        end = time.monotonic() + limits.timeout_seconds
+        patience_ends = time.monotonic() + _REOPENING_SECONDS
         while True:
             try:
                 with self._reader() as connection, self._patience(sql, limits):
+                    patience_ends = math.inf  # it ran: whoever interrupts it opens the log anew
                     return run_query(connection, sql, params, limits)
             except LogBusy:
-                if self._is_closed or time.monotonic() > deadline:
+                now = time.monotonic()
+                if self._is_closed or now > min(end, patience_ends):
                     raise
+                patience_ends = min(patience_ends, now + _REOPENING_SECONDS)
             time.sleep(0.02)
 
     @contextlib.contextmanager
