@@ -105,7 +105,7 @@ def test_a_collector_is_measured_as_a_process(
     monkeypatch.setattr(collectors, "WARM_SECONDS", 0.2)
     monkeypatch.setattr(collectors, "_LOOKING_SECONDS", 1.5)
     load = collectors.measure(
-        tmp_path, num_engines=2, seconds=2.5, rate=20, num_requests=4, shared_memory=tmp_path
+        tmp_path, num_engines=2, seconds=4.5, rate=50, num_requests=256, shared_memory=tmp_path
     )
     assert load.is_complete
     assert load.num_steps_stored == load.num_steps_written > 0
