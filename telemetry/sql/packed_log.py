@@ -36,6 +36,9 @@ def pack(directory: Path, path: Path) -> None:
 
 
 def unpack(path: Path, directory: Path) -> None:
-    """Unpacks the files of a packed log into a directory."""
+    """Unpacks the files of a packed log into a directory; whatever else is in it is left."""
     with tarfile.open(path) as archive:
-        archive.extractall(directory, filter="data")
+        for member in archive.getmembers():
+            content = archive.extractfile(member) if member.isreg() else None
+            if content is not None:
+                (directory / Path(member.name).name).write_bytes(content.read())

@@ -5,15 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 
 from tests.diagnose.replay.recording import assert_replays
-from tests.engine.play.draws import scenarios
+from tests.engine.play.draws import FEATURES, scenarios
 from tests.engine.play.player import Player
 from tests.engine.play.scenario import Scenario
 from tests.engine.test_scheduler_properties import BOTH_PATHS, examples
 
 
+REPLAYED = tuple(name for name in FEATURES if name != "pipeline")
+"""Where a request stops early in a pipeline of asynchronous steps, a replay does not know it yet."""
+
+
 @BOTH_PATHS
 @examples(40)
-@given(scenarios())
+@given(scenarios(REPLAYED))
 def test_a_replay_records_what_was_recorded(array_path: bool, scenario: Scenario) -> None:
     play = Player(scenario, array_path=array_path).run()
     play.scheduler.journal.flush()
