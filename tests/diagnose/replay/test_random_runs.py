@@ -10,9 +10,8 @@ from tests.engine.play.player import Player
 from tests.engine.play.scenario import Scenario
 from tests.engine.test_scheduler_properties import BOTH_PATHS, examples
 
-
 REPLAYED = tuple(name for name in FEATURES if name != "pipeline")
-"""Where a request stops early in a pipeline of asynchronous steps, a replay does not know it yet."""
+"""A stop in a pipeline of asynchronous steps is not always replayed to the row yet."""
 
 
 @BOTH_PATHS
