@@ -1,4 +1,4 @@
-"""The commands of telemetry: `collect`, `query`, `bundle` and `doctor`."""
+"""The commands of telemetry: `collect`, `import`, `query`, `bundle` and `doctor`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from telemetry.bundle import command as bundle
 from telemetry.errors import StepscopeError
 from telemetry.probe import PARTS, STALL_SECONDS, exit_code, probe, report
 from telemetry.query import command as query
+from telemetry.sources import commands as sources
 
 
 def add_commands(
@@ -19,6 +20,7 @@ def add_commands(
 ) -> None:
     """Registers the commands; `parents` bring `--log`."""
     _add_collect(commands, parents)
+    sources.add_import(commands, parents)
     query.add_command(commands, parents)
     bundle.add_command(commands, parents)
     _add_doctor(commands, parents)
@@ -82,6 +84,7 @@ def _add_collect(
         help="file of the token, outside the log directory and its owner's alone; made if missing. "
         "Readers name their copy in STEPSCOPE_TOKEN_FILE",
     )
+    sources.add_flags(parser)
     parser.set_defaults(run=_collect)
 
 
@@ -178,6 +181,7 @@ def _collect(args: argparse.Namespace) -> int:
         exports=exports,
         limits=limits,
         tcp=open_door(args.listen, args.token_file, args.log),
+        sources=sources.from_flags(args),
     )
 
 

@@ -8,6 +8,7 @@
     ├── QueryFailed           the statement is wrong: DuckDB's own message
     ├── QueryTimeout          the statement ran longer than it may
     ├── RingError             a file that is not a ring, or not a whole one
+    ├── ImportRefused         something cannot be imported, or is there already
     └── CollectorError        a collector that cannot start, or does not answer
 
 The command line turns each of them into one line and exit code 2.
@@ -50,3 +51,7 @@ class RingError(StepscopeError):
 
 class CollectorError(StepscopeError):
     """A collector cannot start, or does not answer."""
+
+
+class ImportRefused(StepscopeError):  # noqa: N818
+    """Something cannot be imported into a step log, or is in it already."""

@@ -3,7 +3,8 @@
 Each dataclass here is one kind of row. Its fields are the columns: the annotation gives the stored
 type, `None` among its values means "not measured, or not in use" (never 0), and `column(...)` says
 in words what the number is. The ring lays its memory out by `columns_of`, the step log makes its
-tables of them (`telemetry.tables`); neither names a column itself.
+tables of them (`telemetry.tables`); neither names a column itself. Rows that no engine writes are
+in `telemetry.log_records` (the collector's) and `telemetry.source_records` (from elsewhere).
 
 Units are in the names: `_ns` nanoseconds, `_bytes` bytes, `num_` counts. `ts` is nanoseconds since
 the Unix epoch on the run's own clock (`RunClock`). There is no prompt or output text and no token
@@ -23,11 +24,12 @@ import numpy.typing as npt
 
 from telemetry.vocabulary import EventKind
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Version of the tables. Columns may be added under a new version; a meaning never changes.
 
 2: the table `session_inputs`, and in other tables what a replay needs (docs/record.md).
 3: lean dense rows, what the collector keeps of an engine, and `removed_days`.
+4: what other sources say: `log_lines`, `engine_spans`, `kv_events`, `imports`.
 """
 
 U1 = Annotated[int, "u1"]
@@ -470,95 +472,3 @@ class EngineRow:
     host_cpu_count: U4 | None = column("processor cores of the host")
     api_url: Text | None = column("where its API listens, as bound; NULL without one")
     detail: Text | None = column("what the collector keeps: steps, transitions, full, sampled=N")
-
-
-@dataclass(slots=True, kw_only=True)
-class HeartbeatRow:
-    """What the ring's header said about a living engine, once a second."""
-
-    ts: I8 = column("when the engine last beat", 0)
-    step: U8 | None = column("step it was in")
-    phase: U1 | None = column("Phase it was in")
-    phase_age_ns: I8 | None = column("since when, at the beat")
-    rss_bytes: U8 | None = column("resident memory of the process")
-    num_steps: U8 | None = column("steps published to the ring")
-    num_events: U8 | None = column("events published to the ring")
-    num_preemptions: U8 | None = column("the scheduler's own counter")
-    num_recorder_errors: U4 | None = column("errors the recorder swallowed")
-
-
-@dataclass(slots=True, kw_only=True)
-class ClockAnchorRow:
-    """The two clocks side by side, every 60 s."""
-
-    ts: I8 = column("the run's clock", 0)
-    monotonic_ns: I8 = column("monotonic clock", 0)
-    wall_ns: I8 = column("wall clock", 0)
-
-
-@dataclass(slots=True, kw_only=True)
-class DrainRow:
-    """How far a ring has been read, written with the rows that were read."""
-
-    ts: I8 = column("when the collector wrote", 0)
-    num_commits: U8 = column("commits read", 0)
-    num_steps: U8 = column("rows of `steps` read", 0)
-    num_events: U8 = column("rows of `events` read", 0)
-    num_step_requests: U8 = column("rows of `step_requests` read", 0)
-    description: U4 = column("version of the engine's description read", 0)
-    closed: Flag = column("the ring was drained to its end and removed", False)
-
-
-@dataclass(slots=True, kw_only=True)
-class SampleRow:
-    """A value scraped from elsewhere."""
-
-    ts: I8 = column("when it was scraped", 0)
-    source: Text = column("where from", "")
-    metric: Text = column("name as the source spells it", "")
-    labels: Text | None = column("labels, JSON")
-    value: F8 | None = column("value")
-
-
-@dataclass(slots=True, kw_only=True)
-class FindingRow:
-    """A finding as it was last posted."""
-
-    finding: Text = column("stable id", "")
-    ts: I8 = column("when it was posted", 0)
-    rule: Text = column("rule", "")
-    rule_version: U4 = column("version of the rule", 1)
-    severity: Text = column("info, medium, high or critical", "")
-    opened_ts: I8 | None = column("when it opened")
-    cleared_ts: I8 | None = column("when it cleared; NULL while open")
-    body: Text | None = column("the whole finding, JSON")
-
-
-@dataclass(slots=True, kw_only=True)
-class RemovedDayRow:
-    """A day's file that the collector has removed, as its retention says."""
-
-    ts: I8 = column("when it was removed", 0)
-    day: Text = column("the UTC day", "")
-    is_dense: Flag = column("whether it held the day's dense rows, and not its others", False)
-    size_bytes: U8 = column("size of the file", 0)
-    limit_name: Text = column("the limit: keep_days, keep_dense_days or max_bytes", "")
-
-
-@dataclass(slots=True, kw_only=True)
-class BundleInfoRow:
-    """What a bundle says about itself."""
-
-    from_ts: I8 = column("begin of its window", 0)
-    until_ts: I8 = column("end of its window", 0)
-    made_ts: I8 = column("when it was made", 0)
-    is_salted: Flag = column("whether names are replaced", False)
-
-
-@dataclass(slots=True, kw_only=True)
-class ExportRow:
-    """How far an engine has been exported as spans; written once the receiver has acknowledged."""
-
-    ts: I8 = column("when the collector wrote", 0)
-    next_event: U8 = column("requests that ended in an earlier event have been exported", 0)
-    next_step: U8 = column("earlier steps have been exported, as far as they are sampled", 0)

@@ -7,25 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from telemetry.records import (
-    EVENT_CLASSES,
+from telemetry.log_records import (
     ClockAnchorRow,
-    Column,
     DrainRow,
-    EncoderItemScheduled,
-    EngineRow,
-    Event,
     ExportRow,
     FindingRow,
     HeartbeatRow,
     RemovedDayRow,
+)
+from telemetry.records import (
+    EVENT_CLASSES,
+    Column,
+    EncoderItemScheduled,
+    EngineRow,
+    Event,
     RequestArrived,
     RequestFinished,
-    SampleRow,
     SessionInputAdded,
     StepRequestRow,
     StepRow,
     columns_of,
+)
+from telemetry.source_records import (
+    EngineSpanRow,
+    ImportRow,
+    KvEventRow,
+    LogLineRow,
+    SampleRow,
 )
 
 UNSTORED = "hashes"
@@ -87,6 +95,10 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "encoder_items": _own_table(EncoderItemScheduled),
     "request_events": (ENGINE, SEQ, *event_columns()),
     "samples": (ENGINE, *columns_of(SampleRow)),
+    "log_lines": (ENGINE, *columns_of(LogLineRow)),
+    "engine_spans": (ENGINE, *columns_of(EngineSpanRow)),
+    "kv_events": (ENGINE, *columns_of(KvEventRow)),
+    "imports": columns_of(ImportRow),
     "findings": (ENGINE, *columns_of(FindingRow)),
     "exports": (ENGINE, *columns_of(ExportRow)),
     "removed_days": columns_of(RemovedDayRow),

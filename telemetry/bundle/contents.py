@@ -14,7 +14,11 @@ _IN_WINDOW = "ts BETWEEN $from_ns AND $until_ns"
 _RUNNING = (
     "engine IN (SELECT engine FROM steps WHERE ts BETWEEN $from_ns AND $until_ns "
     "UNION SELECT engine FROM heartbeats WHERE ts BETWEEN $from_ns AND $until_ns "
-    "UNION SELECT engine FROM request_events WHERE ts BETWEEN $from_ns AND $until_ns)"
+    "UNION SELECT engine FROM request_events WHERE ts BETWEEN $from_ns AND $until_ns "
+    "UNION SELECT engine FROM samples WHERE ts BETWEEN $from_ns AND $until_ns "
+    "UNION SELECT engine FROM log_lines WHERE ts BETWEEN $from_ns AND $until_ns "
+    "UNION SELECT engine FROM engine_spans WHERE ts BETWEEN $from_ns AND $until_ns "
+    "UNION SELECT engine FROM kv_events WHERE ts BETWEEN $from_ns AND $until_ns)"
 )
 _ALIVE = (
     "(engine, request) IN (SELECT (a.engine, a.request) FROM request_arrivals a "
@@ -42,6 +46,10 @@ CONDITIONS: dict[str, str] = {
         f"ts <= $until_ns AND {_RUNNING} AND (ts >= $from_ns OR kind IN ({_LASTING}) OR {_ALIVE})"
     ),
     "samples": _IN_WINDOW,
+    "log_lines": _IN_WINDOW,
+    "engine_spans": _IN_WINDOW,
+    "kv_events": _IN_WINDOW,
+    "imports": "from_ts <= $until_ns AND until_ts >= $from_ns",
     "findings": "ts >= $from_ns AND coalesce(opened_ts, ts) <= $until_ns",
     "drains": _RUNNING,
     "removed_days": "ts <= $until_ns",

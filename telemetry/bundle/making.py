@@ -16,8 +16,9 @@ import pyarrow as pa
 from telemetry.bundle.contents import CONDITIONS, moment_column, select
 from telemetry.bundle.salting import Salt
 from telemetry.errors import StepscopeError
+from telemetry.log_records import BundleInfoRow
 from telemetry.query.window import Window
-from telemetry.records import NULLS, BundleInfoRow, columns_of
+from telemetry.records import NULLS, columns_of
 from telemetry.store import Log
 from telemetry.store.bundle import INFO_TABLE, create_bundle_tables
 from telemetry.store.files import DENSE_BLOCK_BYTES, STORAGE_VERSION

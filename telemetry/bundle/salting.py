@@ -20,6 +20,7 @@ SALTED: dict[str, int] = {
     "request_id": 16,
     "session": 16,
     "trace_id": 32,
+    "span_id": 16,
     "parent_span_id": 16,
     "host": 16,
     "boot_id": 16,
@@ -30,6 +31,8 @@ SALTED: dict[str, int] = {
 DROPPED: dict[str, frozenset[str]] = {
     "engines": frozenset({"api_url"}),
     "request_finishes": frozenset({"text"}),
+    "log_lines": frozenset({"process", "text"}),
+    "imports": frozenset({"name", "detail"}),
 }
 """Columns that are emptied, per table."""
 

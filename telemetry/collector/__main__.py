@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from telemetry.collector.collector import DEFAULT_LINGER_SECONDS, Collector
@@ -14,6 +15,7 @@ from telemetry.collector.detail import Detail, chosen_detail
 from telemetry.collector.retention import RetentionLimits, read_limits
 from telemetry.errors import StepscopeError
 from telemetry.exporters.settings import ExportSettings, read_settings
+from telemetry.sources.live import LiveSource
 from telemetry.store.token import Door
 
 
@@ -25,6 +27,7 @@ def run(
     exports: ExportSettings | None = None,
     limits: RetentionLimits | None = None,
     tcp: Door | None = None,
+    sources: Sequence[LiveSource] = (),
 ) -> int:
     """Collects until SIGTERM, SIGINT or the end of the linger time; returns the exit code.
 
@@ -40,7 +43,13 @@ def run(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
     with Collector(
-        log, linger_seconds=linger_seconds, detail=detail, exports=exports, limits=limits, tcp=tcp
+        log,
+        linger_seconds=linger_seconds,
+        detail=detail,
+        exports=exports,
+        limits=limits,
+        tcp=tcp,
+        sources=sources,
     ) as collector:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: collector.stop())

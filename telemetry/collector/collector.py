@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,6 @@ import duckdb
 from telemetry.collector.detail import DEFAULT_DETAIL, Detail, read_detail
 from telemetry.collector.endpoint import Endpoint, socket_path
 from telemetry.collector.flush import Flush
-from telemetry.collector.lock import take_lock
 from telemetry.collector.outage import Outage, failed_again
 from telemetry.collector.removal import Remover
 from telemetry.collector.retention import RetentionLimits
@@ -30,9 +29,11 @@ from telemetry.exporters.settings import ExportSettings
 from telemetry.records import SCHEMA_VERSION
 from telemetry.ring.place import ring_directories
 from telemetry.ring.sanity import NONSENSE
+from telemetry.sources.live import LiveSource, LiveSources
 from telemetry.store.collector_status import CollectorStatus, LeftAlone
 from telemetry.store.files import has_no_room
 from telemetry.store.guard import Limits
+from telemetry.store.lock import take_lock
 from telemetry.store.presence import NOTICE_NAME, CollectorNotice
 from telemetry.store.token import Door
 from telemetry.store.writer import LogWriter
@@ -97,6 +98,7 @@ class Collector:
         exports: ExportSettings | None = None,
         limits: RetentionLimits | None = None,
         tcp: Door | None = None,
+        sources: Sequence[LiveSource] = (),
     ) -> None:
         self.log = log.absolute()
         self._linger_seconds = linger_seconds
@@ -107,6 +109,7 @@ class Collector:
             self.log, ring_directories(self.log) if directories is None else directories
         )
         self._tcp = tcp
+        self._sources = LiveSources(sources)
         self._rings: dict[Path, AttachedRing] = {}
         self._stop = threading.Event()
         self._supervisor = Supervisor()
@@ -137,6 +140,7 @@ class Collector:
         if self._writer is None:
             return
         self._listen()
+        self._sources.start()
         self._exports.start()
         self._supervisor.ready()
         last_seen = time.monotonic()
@@ -150,7 +154,7 @@ class Collector:
             self._exports.save(self._writer)
             if self._writer is None:
                 return  # asked to stop while the log could not be opened: the rings keep the rest
-            if self._rings:
+            if self._rings or self._sources:
                 last_seen = time.monotonic()
             if is_last or time.monotonic() - last_seen > self._linger_seconds:
                 return
@@ -212,6 +216,7 @@ class Collector:
                 LeftAlone(path=str(path), reason=reason)
                 for path, reason in self._watch.left_alone().items()
             ],
+            sources=self._sources.statuses(),
         )
 
     def _lend(self) -> AbstractContextManager[Any]:
@@ -230,6 +235,7 @@ class Collector:
             self._attach()
             while self._flush(list(self._rings.values())):
                 self._supervisor.progress()
+            self._sources.write(self._writer)
             self._last_flush = time.monotonic()
             self._remover.remove_due(self._writer, (r.engine for r in self._rings.values()))
         except (duckdb.Error, LogBusy, LogDamaged) as error:
@@ -342,6 +348,7 @@ class Collector:
         trace: TracebackType | None,
     ) -> None:
         (self.log / NOTICE_NAME).unlink(missing_ok=True)
+        self._sources.close()
         self._exports.close(self._writer)
         if self._writer is not None:
             try:

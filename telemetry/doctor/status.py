@@ -1,4 +1,4 @@
-"""What a live collector says of its troubles: a log that takes no rows, rings it cannot read."""
+"""What a live collector says: a log that takes no rows, rings it cannot read, its sources."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from telemetry.doctor.check import Check
+from telemetry.rendering import printable
 from telemetry.store.collector_status import ask_status
 from telemetry.store.presence import find_collector
 
 
 def status_checks(log: Path) -> Iterator[Check]:
-    """Yields a check for each trouble; nothing where there is none, or no collector to ask."""
+    """Yields a check for each trouble and each source; nothing without a collector to ask."""
     notice = find_collector(log)
     status = None if notice is None else ask_status(notice)
     if status is None:
@@ -21,3 +22,5 @@ def status_checks(log: Path) -> Iterator[Check]:
         yield Check("bad", "writing", f"{status.outage}; {remedy}")
     for ring in status.left_alone:
         yield Check("bad", "ring left alone", f"{ring.path}: {ring.reason}")
+    for line in status.sources:
+        yield Check("good", "source", printable(line))

@@ -79,8 +79,30 @@ TABLE_DOCS: dict[str, TableDoc] = {
         "ORDER BY num_steps DESC LIMIT 3",
     ),
     "samples": TableDoc(
-        doc="One row a value scraped from elsewhere, under the name that the source gives it.",
+        doc="One row a value scraped from elsewhere, under the name that the source gives it. A "
+        "histogram is its buckets, sum and count. Counters are as they were scraped: a restart "
+        "makes them fall.",
         example="SELECT count(DISTINCT metric) AS num_metrics FROM samples",
+    ),
+    "log_lines": TableDoc(
+        doc="One row a line of an engine's log that tells of something going wrong, or of its "
+        "life. Lines with numbers are rows of `samples`; a request's content is never kept.",
+        example="SELECT kind, count(*) AS num_lines FROM log_lines GROUP BY kind",
+    ),
+    "engine_spans": TableDoc(
+        doc="One row a span that an engine exported itself, like vLLM's `llm_request`. It knows "
+        "nothing of preemptions: waiting after one is part of `decode_ns`.",
+        example="SELECT name, count(*) AS num_spans, max(e2e_ns) AS longest_ns\n"
+        "FROM engine_spans GROUP BY name",
+    ),
+    "kv_events": TableDoc(
+        doc="One row a KV event: blocks that entered or left the prefix cache. It names no "
+        "request.",
+        example="SELECT kind, sum(num_blocks) AS num_blocks FROM kv_events GROUP BY kind",
+    ),
+    "imports": TableDoc(
+        doc="One row an import that was carried out: what was read, what was not understood.",
+        example="SELECT source, num_read, num_unread FROM imports ORDER BY ts",
     ),
     "findings": TableDoc(
         doc="One row a finding of the rules, as it was last posted.",

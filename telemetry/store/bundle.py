@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from telemetry.errors import LogDamaged
-from telemetry.records import BundleInfoRow, Column, columns_of
+from telemetry.log_records import BundleInfoRow
+from telemetry.records import Column, columns_of
 from telemetry.sql import create_views
 from telemetry.sql.schema import BASE_TABLES, empty_select
 from telemetry.store.guard import lock_down

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from telemetry.store import wire
@@ -28,6 +28,8 @@ class CollectorStatus:
     num_rings: int
     outage: str | None
     left_alone: list[LeftAlone]
+    sources: list[str] = field(default_factory=list)
+    """A line for each source beside the rings that it listens to."""
 
 
 def ask_status(notice: CollectorNotice) -> CollectorStatus | None:
@@ -48,4 +50,5 @@ def _status(data: dict[str, Any]) -> CollectorStatus:
         num_rings=int(data["num_rings"]),
         outage=data["outage"],
         left_alone=[LeftAlone(**each) for each in data["left_alone"]],
+        sources=[str(line) for line in data.get("sources", ())],
     )

@@ -161,6 +161,14 @@ class LogWriter:
             f"DELETE FROM {database}.{table} WHERE engine IN (SELECT engine FROM new_rows)"
         )
 
+    def remove_import(self, day: str, number: int, tables: Iterable[str]) -> None:
+        """Removes the rows that an import left in a day that is open for writing."""
+        database = DayFile(day, False, self.log).database
+        for table in tables:
+            self._connection.execute(
+                f"DELETE FROM {database}.{table} WHERE import_id = ?", [number]
+            )
+
     def _commit(self) -> None:
         self._connection.execute("COMMIT")
 

@@ -28,7 +28,7 @@ from tests.telemetry.collector.builders import (
 )
 from tests.telemetry.collector.builders import rows as rows_of
 
-PACKED = Path(__file__).parents[2] / "data" / "step_logs" / "v3.tar.xz"
+PACKED = Path(__file__).parents[2] / "data" / "step_logs" / "v4.tar.xz"
 WITH_TIMES_OF_THE_LOG = [t for t in BASE_TABLES if t not in ("exports", "clock_anchors")]
 """The collector's clock was another one than the engine's when the log was made."""
 SALTED = {"request_id", "session", "trace_id", "parent_span_id", "host", "boot_id", "peer"}

@@ -15,7 +15,7 @@ from telemetry.sql.packed_log import opened
 from telemetry.sql.schema import BASE_TABLES
 from telemetry.store import open_log
 
-PACKED = Path(__file__).parents[2] / "data" / "step_logs" / "v3.tar.xz"
+PACKED = Path(__file__).parents[2] / "data" / "step_logs" / "v4.tar.xz"
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,7 @@ EXPECTED = {
     "v1": {"steps": 648, "requests": 48, "preemptions": 24},
     "v2": {"steps": 648, "requests": 48, "preemptions": 24},
     "v3": {"steps": 648, "requests": 48, "preemptions": 24},
+    "v4": {"steps": 648, "requests": 48, "preemptions": 24},
 }
 """What each log is known to hold."""
 

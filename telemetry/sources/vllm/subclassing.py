@@ -1,0 +1,73 @@
+"""Puts together what records a scheduler class: what may be hooked, the hooks, and the ring."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from telemetry.recorder import Recorder
+from telemetry.records import EngineRow, RunClock
+from telemetry.ring import open_recorder
+from telemetry.sources.vllm.compatibility import Compatibility, compatibility_of
+from telemetry.sources.vllm.description import bare_row, engine_row
+
+_log = logging.getLogger("stepscope")
+
+
+class OpenRecorder(Protocol):
+    """Opens the ring of an engine, writes into it what the engine is, and returns its recorder.
+
+    It never raises: where there is no room, the recorder records nothing.
+    """
+
+    def __call__(self, scheduler: Any, clock: RunClock) -> Recorder: ...
+
+
+def recording_subclass(scheduler: type) -> type:
+    """Returns a subclass of a scheduler class that records, or the class where none can be made.
+
+    Warns, once, of all that cannot be recorded.
+    """
+    compatibility = compatibility_of(scheduler, vllm_version())
+    if warning := compatibility.warning():
+        _log.warning("stepscope: %s", warning)
+    if not compatibility.can_record:
+        return scheduler
+    from telemetry.sources.vllm.recording import recording_class
+
+    return recording_class(scheduler, compatibility.features, RingOpener(compatibility))
+
+
+def vllm_version() -> str | None:
+    """Returns what vLLM says of its own version."""
+    try:
+        from vllm.version import __version__
+    except ImportError:
+        return None
+    return str(__version__)
+
+
+@dataclass(frozen=True, slots=True)
+class RingOpener:
+    """Opens the ring of an engine of one kind: the `OpenRecorder` that is used inside vLLM."""
+
+    compatibility: Compatibility
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+    def __call__(self, scheduler: Any, clock: RunClock) -> Recorder:
+        log = self.environ.get("STEPSCOPE_LOG")
+        place = Path(log) if log else None
+        recorder = open_recorder(place, clock, source="vllm", environ=self.environ)
+        recorder.describe_engine(self._row(scheduler, clock.wall_anchor_ns))
+        return recorder
+
+    def _row(self, scheduler: Any, started_ts: int) -> EngineRow:
+        try:
+            return engine_row(scheduler, self.compatibility, started_ts=started_ts)
+        except Exception as error:  # the telemetry edge
+            _log.warning("stepscope: the engine's settings are not recorded: %r", error)
+            return bare_row(self.compatibility, started_ts=started_ts)
