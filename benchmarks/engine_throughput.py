@@ -66,6 +66,9 @@ class SwitchedRecorder:
     def count_preemptions(self, total: int) -> None:
         self.target.count_preemptions(total)
 
+    def count_error(self, message: str) -> None:
+        self.target.count_error(message)
+
     def close(self) -> None:
         self._on.close()
 

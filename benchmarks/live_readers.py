@@ -5,7 +5,7 @@
 An engine without a model runs preemption storms at full speed with full detail. The dashboard's
 overview is drawn again and again, and a loop asks the log, as one does in an incident. Twice a
 second the newest step in the log is compared with the newest in the ring. Goals: behind by less
-than a second, nothing dropped, no reader's error.
+than a second, nothing dropped, no reader's error. The collector's memory is told.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streamlit.testing.v1 import AppTest
 
 from benchmarks.crash_matrix import Engine, wait_until
 from dashboard.source import ROOT_VARIABLE
-from telemetry.collector import start_collector, stop_collector
+from telemetry.collector import find_collector, start_collector, stop_collector
 from telemetry.ring import RingReader
 from telemetry.store import Log, open_log
 
@@ -82,6 +82,15 @@ class LagWatch(threading.Thread):
                     self.seconds.append((now - newest) / 1e9)
 
 
+def memory_mib(log: Path) -> tuple[int, int]:
+    """Returns the memory of the log's collector: what is resident, and the most that was."""
+    notice = find_collector(log)
+    assert notice is not None
+    lines = Path(f"/proc/{notice.pid}/status").read_text().splitlines()
+    kib = {line.split(":")[0]: line.split()[1] for line in lines if line.startswith("Vm")}
+    return int(kib["VmRSS"]) >> 10, int(kib["VmHWM"]) >> 10
+
+
 def one(log: Log, sql: str) -> int | None:
     """Returns the one number that a statement gives."""
     value = log.query(sql).to_pylist()[0]["n"]
@@ -129,11 +138,13 @@ def watch(log: Path, seconds: float) -> int:
             opened,
             "SELECT count(*) AS n FROM request_events WHERE kind = event_kind('records_dropped')",
         )
+    resident, peak = memory_mib(log)
     p50, p99, most = np.percentile(lag.seconds, [50, 99, 100])
     print(f"{seconds:,.0f} s, {num_steps:,} steps, {num_dense:,} dense rows in the log")
     print(f"pages drawn {num_pages:,}, queries answered {loop.num_answers:,}")
     print(f"errors of pages {errors}, of queries {len(loop.errors)}; drops {dropped}")
     print(f"behind by {p50:.2f} s (p50), {p99:.2f} s (p99), {most:.2f} s (most)")
+    print(f"the collector holds {resident:,} MiB, {peak:,} MiB at its peak")
     met = most < GOAL_SECONDS and not dropped and not errors and not loop.errors
     print(f"goal: under {GOAL_SECONDS:g} s, nothing dropped: {'met' if met else 'MISSED'}")
     return 0 if met else 1

@@ -44,6 +44,9 @@ class Recorder(Protocol):
     def count_preemptions(self, total: int) -> None:
         """Takes the scheduler's own counter, which the record is checked against."""
 
+    def count_error(self, message: str) -> None:
+        """Takes that something could not be recorded, and what, in a sentence for people."""
+
     def close(self) -> None:
         """Says good-bye: an engine that ends without this call has died."""
 
@@ -65,6 +68,8 @@ class NullRecorder:
 
     def count_preemptions(self, total: int) -> None: ...
 
+    def count_error(self, message: str) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -77,6 +82,7 @@ class ListRecorder:
     events: list[Event] = field(default_factory=list)
     step_requests: list[tuple[int, StepRequests]] = field(default_factory=list)
     num_preemptions: int = 0
+    errors: list[str] = field(default_factory=list)
     closed: bool = False
 
     @property
@@ -101,6 +107,9 @@ class ListRecorder:
 
     def count_preemptions(self, total: int) -> None:
         self.num_preemptions = total
+
+    def count_error(self, message: str) -> None:
+        self.errors.append(message)
 
     def close(self) -> None:
         self.closed = True

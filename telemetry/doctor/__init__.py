@@ -6,8 +6,9 @@ says what it looked at, with its number; what cannot be known is a dash, never a
 
 With `--deep` every running engine is asked to check its own books as well.
 
-Its tour: `facts` asks the log and looks at the rings, `checks` judges one engine, `books` asks a
-running one, `deep` says whom, `examination` puts it together, `report` and `deep_report` tell it.
+Its tour: `facts` asks the log and looks at the rings, `checks` judges one engine, `plugin` tells
+what the plug-in in a vLLM records, `books` asks a running engine, `deep` says whom, `examination`
+puts it together, `report` and `deep_report` tell it.
 """
 
 from __future__ import annotations

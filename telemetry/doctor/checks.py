@@ -15,6 +15,7 @@ from telemetry.doctor.check import (
     utc_text,
 )
 from telemetry.doctor.facts import SeenRing
+from telemetry.doctor.plugin import plugin_checks, plugin_report
 from telemetry.doctor.report import EngineHealth
 from telemetry.rendering import engine_hex, printable
 
@@ -25,7 +26,9 @@ MAX_DRIFT_NS = 100_000_000
 
 def engine_health(engine: int, facts: dict[str, Any] | None, ring: SeenRing | None) -> EngineHealth:
     """Returns all checks of an engine; `facts` are of the log, `ring` is its ring if it has one."""
-    health = EngineHealth(engine_hex(engine), _title(facts, ring))
+    description = ring.description if ring is not None else {}
+    plugin = plugin_report({**description, **_known(facts)})
+    health = EngineHealth(engine_hex(engine), _title(facts, ring), plugin=plugin)
     if facts is None:
         health.checks.append(Check("warn", "recording", "a ring that no collector has read yet"))
         facts = {}
@@ -38,14 +41,17 @@ def engine_health(engine: int, facts: dict[str, Any] | None, ring: SeenRing | No
         *_lag(facts, ring),
         _clock(facts),
         *_missing(facts),
+        *plugin_checks(plugin),
     ]
     return health
 
 
+def _known(facts: dict[str, Any] | None) -> dict[str, Any]:
+    return {name: value for name, value in (facts or {}).items() if value is not None}
+
+
 def _title(facts: dict[str, Any] | None, ring: SeenRing | None) -> str:
-    known = dict(facts or {})
-    if ring is not None:
-        known = {**ring.identity, **{k: v for k, v in known.items() if v is not None}}
+    known = {**(ring.identity if ring is not None else {}), **_known(facts)}
     parts = [
         known.get("model"),
         " ".join(str(known[k]) for k in ("source", "version") if known.get(k)),

@@ -11,6 +11,7 @@ from typing import Any
 from telemetry.errors import RingError
 from telemetry.ring import RingReader, RingState, ring_directories
 from telemetry.ring.place import SUFFIX
+from telemetry.sources.vllm.guard import GIVEN_UP
 from telemetry.store import Log
 from telemetry.vocabulary import EventKind
 
@@ -80,7 +81,9 @@ def facts_of(log: Log) -> dict[int, dict[str, Any]]:
                 sum(last_lost - first_lost + 1) FILTER (region = 'step_requests') AS dense_dropped,
                 max(ts) FILTER (kind = {EventKind.engine_died:d}) AS died_ts,
                 arg_max(step, ts) FILTER (kind = {EventKind.engine_died:d}) AS died_step,
-                arg_max(reason, ts) FILTER (kind = {EventKind.engine_died:d}) AS died_phase
+                arg_max(reason, ts) FILTER (kind = {EventKind.engine_died:d}) AS died_phase,
+                arg_max(text, ts) FILTER (kind = {EventKind.recorder_degraded:d}
+                    AND contains(text, '{GIVEN_UP}')) AS gave_up_text
             FROM request_events GROUP BY engine
         ), beaten AS (
             SELECT engine, max(ts) AS beat_ts, max(num_steps) AS beat_steps,

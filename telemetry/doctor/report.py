@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from telemetry.doctor.check import Check, Level
 from telemetry.doctor.deep import DeepCheck
 from telemetry.doctor.deep_report import block_table, checks_of, verdict_of
+from telemetry.doctor.plugin import ATTACH, PluginReport
 from telemetry.rendering import printable
 
 _MARKS: dict[Level, tuple[str, str]] = {
@@ -21,11 +22,15 @@ _MARKS: dict[Level, tuple[str, str]] = {
 
 @dataclass(slots=True)
 class EngineHealth:
-    """All that is known about the recording of one engine start."""
+    """All that is known about the recording of one engine start.
+
+    `plugin` is what the plug-in in a vLLM says; None for an engine of another kind.
+    """
 
     engine: str
     title: str
     checks: list[Check] = field(default_factory=list)
+    plugin: PluginReport | None = None
 
 
 @dataclass(slots=True)
@@ -47,6 +52,7 @@ def text_report(examination: Examination, *, colour: bool) -> str:
         lines += ["", _style(head, "1", colour), *_lines(health.checks, colour)]
     if not examination.engines:
         lines += ["", "no engine has been recorded here: stepscope serve, or stepscope demo"]
+        lines += ["a vLLM of yours: " + printable(ATTACH.format(log=examination.log))]
     if examination.num_more_engines:
         lines += ["", f"{examination.num_more_engines} older engine starts are not shown"]
     if examination.deep is not None:

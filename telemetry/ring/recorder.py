@@ -168,6 +168,10 @@ class RingRecorder:
         except Exception as error:  # the telemetry edge
             self._count_error(f"preemption counter {total!r} was not noted: {error!r}")
 
+    def count_error(self, message: str) -> None:
+        if self._is_open:
+            self._count_error(message)
+
     def close(self) -> None:
         """Says good-bye and lets go of the ring; the collector removes it once it is drained."""
         if not self._is_open:

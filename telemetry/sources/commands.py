@@ -11,9 +11,11 @@ import argparse
 from types import ModuleType
 
 from telemetry.sources.live import LiveSource
+from telemetry.sources.otlp import command as otlp
+from telemetry.sources.vllm_log import command as vllm_log
 
-_IMPORTS: tuple[ModuleType, ...] = ()
-_LIVE: tuple[ModuleType, ...] = ()
+_IMPORTS: tuple[ModuleType, ...] = (otlp, vllm_log)
+_LIVE: tuple[ModuleType, ...] = (otlp,)
 
 
 def add_import(

@@ -30,6 +30,10 @@ IMPORTED = ("samples", "log_lines", "engine_spans", "kv_events")
 """Tables whose rows carry the number of their import."""
 
 _DONE = "SELECT name, strftime(utc(ts), '%Y-%m-%d %H:%M:%S') FROM imports WHERE import_id = $number"
+_MOMENTS = """
+SELECT DISTINCT engine, ts FROM samples
+WHERE source = $source AND ts BETWEEN $from_ts AND $until_ts
+"""
 _BEGUN = "SELECT DISTINCT strftime(utc(ts), '%Y-%m-%d') FROM ({})".format(
     " UNION ALL ".join(f"SELECT ts FROM {table} WHERE import_id = $number" for table in IMPORTED)
 )
@@ -83,6 +87,22 @@ class Import:
     def describe(self, engine: int, row: EngineRow) -> None:
         """Takes what is known of an engine; the last description counts."""
         self._rows.describe(engine, row)
+
+    def moments(self, source: str, from_ts: int, until_ts: int) -> dict[int, set[int]]:
+        """Returns when, in a stretch of `ts`, the log has samples of a source, by engine.
+
+        For a source whose next import may hold again what the last one held.
+
+        Raises:
+            duckdb.Error: The log cannot be read.
+        """
+        found: dict[int, set[int]] = {}
+        with self._writer.reader() as cursor:
+            for engine, ts in cursor.execute(
+                _MOMENTS, {"source": source, "from_ts": from_ts, "until_ts": until_ts}
+            ).fetchall():
+                found.setdefault(engine, set()).add(ts)
+        return found
 
     def add(self, table: str, rows: Iterable[Row]) -> None:
         """Takes rows of a table of `IMPORTED`, each with `engine` and `ts`; writes now and then.

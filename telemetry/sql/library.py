@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from telemetry.sources.prometheus.names import HISTOGRAMS, NAMES
 from telemetry.sql.documentation import View, read_view
 from telemetry.sql.macros import MACRO_DOCS
 from telemetry.sql.schema import BASE_TABLES, empty_select
@@ -27,6 +28,9 @@ _ORDER = (
     "request_spans",
     "step_spans",
     "spans",
+    "metric_intervals",
+    "metric_buckets",
+    "metric_latencies",
 )
 
 VIEWS: dict[str, View] = {name: read_view(name) for name in _ORDER}
@@ -74,6 +78,8 @@ def _macros(connection: duckdb.DuckDBPyConnection) -> list[str]:
     statements = [
         "CREATE OR REPLACE MACRO utc(ts) AS make_timestamp(ts // 1000)",
         "CREATE OR REPLACE MACRO present(attributes) AS json_merge_patch('{}', attributes)",
+        _metric_names(),
+        _histogram_names(),
     ]
     for enum, codes in names.items():
         statements.append(_name_macro(enum, codes))
@@ -91,6 +97,31 @@ def _code_macro(enum: str, codes: dict[int, str]) -> str:
     return (
         f"CREATE OR REPLACE MACRO {enum}(name) AS "
         f"(CASE name {cases} ELSE error('{enum} has no ' || name) END)::UTINYINT"
+    )
+
+
+def _metric_names() -> str:
+    rows = ", ".join(
+        f"({_quoted(metric)}, {_quoted(column)}, {_quoted(kind)}, {rank}, "
+        + ", ".join(_quoted(word) for word in (label or (None, None)))
+        + ")"
+        for metric, column, kind, rank, label in NAMES
+    )
+    return (
+        f"CREATE OR REPLACE MACRO metric_names() AS TABLE SELECT * FROM (VALUES {rows}) "
+        "n(metric, canonical, kind, rank, label, label_value)"
+    )
+
+
+def _histogram_names() -> str:
+    rows = ", ".join(
+        f"({_quoted(f'{name}_bucket')}, {_quoted(histogram)}, {rank})"
+        for histogram, names in HISTOGRAMS.items()
+        for rank, name in enumerate(names)
+    )
+    return (
+        f"CREATE OR REPLACE MACRO histogram_names() AS TABLE SELECT * FROM (VALUES {rows}) "
+        "n(metric, canonical, rank)"
     )
 
 

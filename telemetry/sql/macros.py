@@ -111,6 +111,31 @@ _OTHERS = (
         example="SELECT count(*) > 0 AS there_are_steps FROM queue_scans_between(NULL, NULL)",
     ),
     Macro(
+        signature="metric_names()",
+        doc="How engines and their versions spell what metric_intervals has as columns: the name of "
+        "a sample, the column, whether it is a gauge, a counter or a rate, which name counts first "
+        "(the lowest rank), and the label that it must have.",
+        unit="rows",
+        example="SELECT metric, rank FROM metric_names()\n"
+        "WHERE canonical = 'kv_cache_usage_ratio' ORDER BY rank LIMIT 3",
+    ),
+    Macro(
+        signature="histogram_names()",
+        doc="How engines and their versions spell the histograms of metric_buckets.",
+        unit="rows",
+        example="SELECT metric, rank FROM histogram_names()\n"
+        "WHERE canonical = 'ttft' ORDER BY rank LIMIT 3",
+    ),
+    Macro(
+        signature="counter_rise(more, was_reset, rate, covered_ns)",
+        doc="What a counter rose by between two scrapes: the difference, or a rate per second times "
+        "the time it covers; NULL after a reset. For metric_intervals; ask that.",
+        unit="-",
+        example="SELECT counter_rise(3, false, NULL, NULL) AS more,\n"
+        "  counter_rise(NULL, false, 20.0, 10000000000) AS from_rate,\n"
+        "  counter_rise(-3, true, NULL, NULL) AS after_reset",
+    ),
+    Macro(
         signature="present(attributes)",
         doc="A JSON object without the members that are null.",
         unit="JSON",

@@ -63,6 +63,10 @@ _UNITS = {
     "drafts_accepted": "tokens",
     "draft_counts": "tokens",
     "host_cpu_count": "cores",
+    "attributes": "JSON",
+    "num_rows": "rows",
+    "num_read": "pages, lines, spans or messages",
+    "num_unread": "pages, lines, spans or messages",
 }
 
 LOWER_IS_BETTER = frozenset(
@@ -70,7 +74,7 @@ LOWER_IS_BETTER = frozenset(
         *("schedule_ns", "bitmask_ns", "inputs_ns", "forward_ns", "draft_ns", "sample_ns"),
         *("connector_ns", "update_ns", "oldest_load_ns", "service_ns", "phase_age_ns"),
         *("queue_ns", "prefill_ns", "decode_ns", "preempted_ns", "load_ns"),
-        *("mean_itl_ns", "max_itl_ns"),
+        *("mean_itl_ns", "max_itl_ns", "ttft_ns", "e2e_ns"),
         *("num_recomputed_tokens", "num_padding_tokens", "num_zero_requests"),
         *("num_waiting", "num_skipped_waiting", "num_kv_holding_waiting"),
         *("num_loaded_not_promoted", "num_blocks_waiting", "num_blocks_finished"),

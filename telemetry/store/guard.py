@@ -29,6 +29,8 @@ LONGEST_TIMEOUT_SECONDS = 86_400.0
 DEFAULT_MAX_ROWS = 1_000_000
 MAX_ANSWER_BYTES = 512 << 20
 MAX_MEMORY_BYTES = 4 << 30
+COLLECTOR_MEMORY_BYTES = 1 << 30
+"""The most for an instance beside an engine: what a query needs beyond it goes to files."""
 MAX_SPILL_BYTES = 8 << 30
 _BATCH_ROWS = 65_536
 _OPENED_ANEW = "the step log was opened anew while the query ran: ask again"
@@ -64,14 +66,15 @@ class Answer:
     truncated: bool
 
 
-def lock_down(connection: Any, spill: Path) -> None:
+def lock_down(connection: Any, spill: Path, most_bytes: int = MAX_MEMORY_BYTES) -> None:
     """Cuts an instance off from files and networks; it cannot be undone. Attach before.
 
-    What does not fit into its memory goes to files in `spill`.
+    What does not fit into its memory, `most_bytes` or a quarter of what there is, goes to files in
+    `spill`.
     """
     place = str(spill).replace("'", "''")
     for setting in (
-        f"memory_limit = '{_memory_bytes() >> 20} MiB'",
+        f"memory_limit = '{_memory_bytes(most_bytes) >> 20} MiB'",
         f"temp_directory = '{place}'",
         f"max_temp_directory_size = '{MAX_SPILL_BYTES >> 20} MiB'",
         "enable_external_access = false",
@@ -84,12 +87,12 @@ def lock_down(connection: Any, spill: Path) -> None:
         connection.execute(f"SET {setting}")
 
 
-def _memory_bytes() -> int:
-    """Returns what an instance may take of the memory that it shares with the engine."""
+def _memory_bytes(most: int) -> int:
+    """Returns what an instance may take of the memory that it shares with others."""
     ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError, ValueError):  # no container, or one without a limit
         ram = min(ram, int(_CONTAINER_LIMIT.read_text()))
-    return min(MAX_MEMORY_BYTES, ram // 4)
+    return min(most, ram // 4)
 
 
 def run_query(connection: Any, sql: str, params: Parameters, limits: Limits) -> Answer:

@@ -20,9 +20,10 @@ import duckdb
 from telemetry.errors import LogBusy, LogDamaged
 from telemetry.ring.batch import Position
 from telemetry.store.files import DayFile, attach, day_files, is_locked
-from telemetry.store.guard import lock_down
+from telemetry.store.guard import COLLECTOR_MEMORY_BYTES, lock_down
 from telemetry.store.lean import BUFFERED, create_lean_table, lean_batch
 from telemetry.store.lean import TABLE as DENSE_TABLE
+from telemetry.store.niceness import new_threads_give_way
 from telemetry.store.rows import Batch, RowBuffer
 from telemetry.store.schema import add_missing_columns, create_tables, insert_statement, tables_of
 from telemetry.store.views import create_log_views
@@ -49,12 +50,13 @@ class LogWriter:
         self._open()
 
     def _open(self) -> None:
-        self._connection = duckdb.connect(":memory:")
+        with new_threads_give_way():  # the writing thread works on its own inserts itself
+            self._connection = duckdb.connect(":memory:")
         try:
             self._attach_all()
             # Text columns are text: guessing from a sample fails where most of it is NULL.
             self._connection.execute("SET pandas_analyze_sample = 0")
-            lock_down(self._connection, spill=self.log / "spill")
+            lock_down(self._connection, self.log / "spill", COLLECTOR_MEMORY_BYTES)
         except duckdb.Error as error:
             self._connection.close()
             if is_locked(error):

@@ -4,7 +4,7 @@ vLLM finds it through an entry point (`stepscope_vllm`, which first makes sure t
 package it means). It needs numpy and the standard library; vLLM is imported inside functions only.
 
 Its tour: `registration` gets it in, by the scheduler class that an engine core asks for;
-`compatibility` finds out what may be hooked there, and `subclassing` puts it all together;
+`compatibility` finds out what may be hooked there (by `needs`), `subclassing` puts it together;
 `recording` is the subclass that records; `description` and `settings` tell the record what engine
 it is.
 """

@@ -23,6 +23,8 @@ from importlib import import_module
 from types import FunctionType
 from typing import Any
 
+from telemetry.sources.vllm.needs import CLASSES, NEEDS
+
 TESTED_VERSIONS = ("0.32",)
 """Major and minor versions whose behaviour the hooks are tested against, oldest first."""
 
@@ -65,95 +67,6 @@ TITLES: Mapping[str, str] = {
 }
 """Each feature in the words of a person."""
 
-CLASSES: Mapping[str, str] = {
-    "KVCacheManager": "vllm.v1.core.kv_cache_manager",
-    "BlockPool": "vllm.v1.core.block_pool",
-    "SchedulerOutput": "vllm.v1.core.sched.output",
-    "CachedRequestData": "vllm.v1.core.sched.output",
-    "NewRequestData": "vllm.v1.core.sched.output",
-    "ModelRunnerOutput": "vllm.v1.outputs",
-    "KVConnectorOutput": "vllm.v1.outputs",
-    "DraftTokenIds": "vllm.v1.outputs",
-    "Request": "vllm.v1.request",
-    "RequestStatus": "vllm.v1.request",
-}
-"""Where vLLM keeps the classes that are looked through, besides the scheduler's own."""
-
-NEEDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "step_rows": {
-        "Scheduler": (
-            "schedule()",
-            "update_from_output(scheduler_output, model_runner_output)",
-            "vllm_config",
-            "kv_cache_config",
-            "requests",
-            "running",
-            "waiting",
-        ),
-        "SchedulerOutput": ("num_scheduled_tokens", "total_num_scheduled_tokens"),
-        "Request": ("request_id", "num_computed_tokens", "num_tokens", "num_prompt_tokens"),
-    },
-    "request_events": {
-        "Scheduler": (
-            "add_request(request)",
-            "finish_requests(request_ids, finished_status)",
-            "_free_request(request)",
-        ),
-        "Request": ("status", "max_tokens", "priority", "arrival_time", "num_output_tokens"),
-        "RequestStatus": ("RUNNING", "PREEMPTED", "FINISHED_STOPPED", "FINISHED_ABORTED"),
-    },
-    "dense_rows": {"Request": ("num_tokens_with_spec", "spec_token_ids")},
-    "kv_blocks": {
-        "Scheduler": ("kv_cache_manager",),
-        "KVCacheManager": ("block_pool", "get_blocks(request_id)"),
-        "BlockPool": ("num_gpu_blocks", "null_block", "get_num_free_blocks()"),
-    },
-    "waiting_reasons": {
-        "Scheduler": (
-            "deferred_waiting",
-            "kv_holding_waiting",
-            "_handle_blocked_waiting_request(request)",
-        ),
-        "RequestStatus": (
-            "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
-            "WAITING_FOR_REMOTE_KVS",
-            "WAITING_FOR_STREAMING_REQ",
-        ),
-    },
-    "preemptions": {
-        "Scheduler": ("_preempt_request(request, timestamp)",),
-        "Request": ("num_preemptions", "num_in_flight_tokens"),
-    },
-    "allocation_failures": {
-        "Scheduler": ("kv_cache_manager",),
-        "KVCacheManager": ("allocate_slots(request, num_new_tokens)",),
-    },
-    "connector_stages": {
-        "Scheduler": ("connector", "finished_recving_kv_req_ids", "failed_recving_kv_req_ids"),
-        "ModelRunnerOutput": ("kv_connector_output",),
-        "KVConnectorOutput": ("finished_recving", "finished_sending", "invalid_block_ids"),
-    },
-    "encoder": {
-        "Scheduler": ("encoder_cache_manager", "_ec_transfer_pending(request)"),
-        "SchedulerOutput": ("scheduled_encoder_inputs",),
-        "Request": ("mm_features",),
-    },
-    "grammar": {
-        "Scheduler": ("get_grammar_bitmask(scheduler_output)",),
-        "Request": ("structured_output_request",),
-    },
-    "drafts": {
-        "Scheduler": ("update_draft_token_ids(draft_token_ids)",),
-        "SchedulerOutput": ("scheduled_spec_decode_tokens",),
-    },
-    "pauses": {
-        "Scheduler": ("set_pause_state(pause_state)", "reset_prefix_cache()"),
-    },
-    "prefix_hashes": {"Scheduler": ("hash_block_size",), "Request": ("block_hashes",)},
-    "trace_context": {"Request": ("trace_headers",)},
-}
-"""The names that each feature stands on: `name`, or `name(parameter, ...)` for a method."""
-
 _NEED = re.compile(r"(\w+)(?:\(([\w, ]*)\))?")
 
 
@@ -177,7 +90,8 @@ class Compatibility:
     @property
     def is_tested(self) -> bool:
         """Whether the hooks are tested against this version."""
-        return (self.version or "").split("+")[0].rsplit(".", 1)[0] in TESTED_VERSIONS
+        minor = re.match(r"\d+\.\d+(?!\d)", self.version or "")
+        return minor is not None and minor[0] in TESTED_VERSIONS
 
     def warning(self) -> str | None:
         """Returns what an operator should know of it, in one sentence; None if all is well."""

@@ -7,24 +7,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from telemetry.recorder import Recorder
 from telemetry.records import EngineRow, RunClock
-from telemetry.ring import open_recorder
+from telemetry.ring import RingRecorder, open_recorder
 from telemetry.sources.vllm.compatibility import Compatibility, compatibility_of
 from telemetry.sources.vllm.description import bare_row, engine_row
 
 _log = logging.getLogger("stepscope")
-
-
-class OpenRecorder(Protocol):
-    """Opens the ring of an engine, writes into it what the engine is, and returns its recorder.
-
-    It never raises: where there is no room, the recorder records nothing.
-    """
-
-    def __call__(self, scheduler: Any, clock: RunClock) -> Recorder: ...
+_vllm_log = logging.getLogger("vllm.stepscope")
+"""Below vLLM's own logger, which shows good news as well; ours shows warnings alone."""
 
 
 def recording_subclass(scheduler: type) -> type:
@@ -53,7 +46,10 @@ def vllm_version() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RingOpener:
-    """Opens the ring of an engine of one kind: the `OpenRecorder` that is used inside vLLM."""
+    """Opens the ring of an engine, and writes into it what the engine is.
+
+    It never raises: where there is no room, the recorder records nothing and has said so.
+    """
 
     compatibility: Compatibility
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -63,6 +59,8 @@ class RingOpener:
         place = Path(log) if log else None
         recorder = open_recorder(place, clock, source="vllm", environ=self.environ)
         recorder.describe_engine(self._row(scheduler, clock.wall_anchor_ns))
+        if isinstance(recorder, RingRecorder):
+            _vllm_log.info("Stepscope records engine %016x in %s", recorder.engine, recorder.path)
         return recorder
 
     def _row(self, scheduler: Any, started_ts: int) -> EngineRow:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from telemetry.errors import CollectorError, LogNotFound, QueryRefused
 from telemetry.store import open_log
 from telemetry.store.token import TOKEN_VARIABLE, open_door
 from tests.telemetry.collector.builders import (
+    RINGS,
     collector_process,
     record,
     ring_for,
@@ -25,28 +29,27 @@ from tests.telemetry.collector.builders import (
 
 TOKEN = "a-token-of-twenty-and-more"
 
-_LISTENING = """
-import telemetry.collector.__main__ as main
-from telemetry.store.token import open_door
-original = main.run
-def run(log, **settings):
-    return original(log, tcp=open_door('127.0.0.1:0', Path({token!r}), log), **settings)
-main.run = run
-"""
-
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A log of 20 steps whose collector was started by the command, with its flags."""
     folder = tmp_path_factory.mktemp("tcp")
-    write_token(folder / "token")
+    token = write_token(folder / "token")
     log = folder / "log"
     ring = ring_for(log)
     record(ring, 0, 20)
-    prologue = _LISTENING.format(token=str(folder / "token"))
-    with collector_process(log, prologue=prologue):
-        wait_for_collector(log)
-        wait_until(lambda: rows(log, "SELECT count(*) FROM steps") == [(20,)])
-        yield log
+    flags = ["--log", str(log), "--listen", "127.0.0.1:0", "--token-file", str(token)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "stepscope", "collect", *flags],
+        env={**os.environ, "STEPSCOPE_RING_DIR": str(log.parent / RINGS)},
+        stderr=subprocess.DEVNULL,
+    ) as collector:
+        try:
+            wait_for_collector(log)
+            wait_until(lambda: rows(log, "SELECT count(*) FROM steps") == [(20,)])
+            yield log
+        finally:
+            collector.terminate()
     ring.close()
 
 
@@ -66,6 +69,20 @@ def target(log: Path) -> Path:
 def test_who_shows_the_token_reads(live: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, str(live.parent / "token"))
     assert rows(target(live), "SELECT count(*) FROM steps") == [(20,)]
+
+
+def test_a_query_is_asked_from_elsewhere(live: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, str(live.parent / "token"))
+    port = str(target(live)).rsplit(":", 1)[1]
+    asked = ["query", "SELECT count(*) AS n FROM steps", "--format", "json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "stepscope", *asked, "--log", f"tcp://127.0.0.1:{port}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == [{"n": 20}]
 
 
 def test_over_tcp_nothing_is_written_either(live: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,12 +159,11 @@ SORT = (
 def test_what_memory_does_not_hold_goes_to_a_folder_within_its_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_spill: bool
 ) -> None:
-    monkeypatch.setattr(guard, "MAX_MEMORY_BYTES", 128 << 20)
     if not may_spill:
         monkeypatch.setattr(guard, "MAX_SPILL_BYTES", 0)
     spill = tmp_path / "it's here"
     with duckdb.connect() as opened:
-        lock_down(opened, spill)
+        lock_down(opened, spill, 128 << 20)
         if may_spill:
             assert run_query(opened, SORT, None, Limits()).table.num_rows == 1
         else:

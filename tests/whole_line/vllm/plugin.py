@@ -13,12 +13,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
-SOURCE = ("pyproject.toml", "README.md", "LICENSE", "stepscope.py")
+SOURCE = ("pyproject.toml", "README.md", "LICENSE", "stepscope.py", "stepscope_vllm.py")
 PACKAGES = ("dashboard", "diagnose", "engine", "telemetry")
 INSIDE = Path(__file__).with_name("inside")
-
-ENTRY_POINTS = "[vllm.general_plugins]\nstep_witness = step_witness:register\n"
-METADATA = "Metadata-Version: 2.1\nName: step-witness\nVersion: 0\n"
 
 
 def build_wheel(python: Path, folder: Path) -> Path:
@@ -36,20 +33,21 @@ def build_wheel(python: Path, folder: Path) -> Path:
 
 
 def install(python: Path, wheel: Path, site: Path) -> None:
-    """Installs the wheel into `site`, and the two modules that tests have inside vLLM."""
+    """Installs the wheel into `site`, and beside it what tests and benchmarks have inside vLLM."""
     pip(python, "install", "--no-deps", "--target", site, wheel)
-    install_inside(site)
+    shutil.copy(INSIDE / "slow_kv_connector.py", site)
+    add_plugin(site, INSIDE / "step_witness.py", "step_witness")
 
 
-def install_inside(site: Path) -> None:
-    """Puts the witness and the slow connector into `site`; the witness as a plug-in of vLLM."""
-    site.mkdir(parents=True, exist_ok=True)
-    for module in INSIDE.glob("*.py"):
-        shutil.copy(module, site)
-    information = site / "step_witness-0.dist-info"
+def add_plugin(site: Path, module: Path, name: str) -> None:
+    """Puts a module with a `register()` into `site`, as a general plug-in of vLLM."""
+    shutil.copy(module, site / f"{name}.py")
+    information = site / f"{name}-0.dist-info"
     information.mkdir()
-    (information / "METADATA").write_text(METADATA)
-    (information / "entry_points.txt").write_text(ENTRY_POINTS)
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0\n")
+    (information / "entry_points.txt").write_text(
+        f"[vllm.general_plugins]\n{name} = {name}:register\n"
+    )
 
 
 def would_install(python: Path, wheel: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Writes down every scheduler output that vLLM's executor is given, as JSON lines, in the engine core.
+"""Writes down, as JSON lines, every scheduler output that vLLM's executor is given.
 
 A general plug-in of vLLM, like the one that it bears witness about, and independent of it: it hears
 of a step where the step leaves the scheduler for the model, and knows nothing of Stepscope. Names

@@ -1,0 +1,41 @@
+"""The journal of one vLLM scheduler: all that it hears, and its own beginning and end.
+
+A hook has the name of the method of vLLM's that it belongs to, and is called before that method
+with its arguments, or after it with its result and its arguments. `recording` sees to that, and to
+nothing that a hook does ever reaching vLLM.
+"""
+
+from __future__ import annotations
+
+from telemetry.sources.vllm.load_hooks import LoadHooks
+from telemetry.sources.vllm.request_hooks import RequestHooks
+from telemetry.sources.vllm.scan_hooks import ScanHooks
+from telemetry.sources.vllm.step_hooks import StepHooks
+from telemetry.vocabulary import EventKind
+
+
+class Journal(StepHooks, ScanHooks, LoadHooks, RequestHooks):
+    """Writes down what one scheduler does."""
+
+    def started(self) -> None:
+        """The scheduler was made: the engine is about to take requests."""
+        self.steps.tell(self.note(EventKind.engine_started, None))
+
+    def before_shutdown(self) -> None:
+        """The engine was asked to end: tells that, and lets the recorder go."""
+        event = self.note(EventKind.engine_stopped, None)
+        self.steps.flush()
+        self.recorder.record_events([event])
+        self.recorder.close()
+
+    def note_error(self, what: str) -> None:
+        """Something of ours failed: the step it happened in is dropped and the error counted."""
+        self.drop_update()
+        self.steps.abandon()
+        self.recorder.count_error(what)
+
+    def give_up(self, what: str) -> None:
+        """Too much failed: says so, and that what follows is missing."""
+        event = self.note(EventKind.recorder_degraded, None)
+        event.text = what
+        self.recorder.record_events([event])

@@ -1,0 +1,147 @@
+"""The scan of the running requests: who wanted blocks and got none, and who got no token, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from telemetry.sources.vllm.block_needs import BlockNeeds, Wish
+from telemetry.sources.vllm.encoder import EncoderStops
+from telemetry.vocabulary import ZeroReason
+
+
+@dataclass(slots=True)
+class Wanting:
+    """A running request whose allocation failed, and has not succeeded since."""
+
+    request: Any
+    num_blocks_needed: int | None
+    behind: frozenset[str]
+    """Requests behind it in the running list when it failed: the scan has not reached them."""
+
+
+class RunningScan:
+    """Follows the scan of one step over the running requests.
+
+    Invariants:
+        `wanting` is not None from a failed allocation on, until the same request gets its blocks.
+    """
+
+    def __init__(self, scheduler: Any, needs: BlockNeeds, encoder: EncoderStops) -> None:
+        self.wanting: Wanting | None = None
+        self.granted: dict[str, int] = {}
+        """Tokens that each request was given blocks for, where anybody asks for it."""
+        self.embeds_granted: dict[str, int] = {}
+        """Encoder embeddings that each of them was given, likewise."""
+        self.tracks_grants = bool(scheduler.lora_config or scheduler.policy.value == "priority")
+        self.defers_prefills = False
+        self.is_throttled: bool | None = None
+        """Whether prefills are held back in this step; None where nobody asked for it."""
+        self._scheduler = scheduler
+        self._needs = needs
+        self._encoder = encoder
+
+    def begin(self, throttle_prefills: bool) -> None:
+        """A step begins. Whether it holds prefills back is decided as vLLM does."""
+        self.wanting = None
+        self.granted.clear()
+        self.embeds_granted.clear()
+        self.is_throttled = None
+        self.defers_prefills = False
+        if throttle_prefills:
+            scheduler = self._scheduler
+            self.defers_prefills = not scheduler.prefill_capacity_bound and any(
+                not request.is_prefill_chunk for request in scheduler.running
+            )
+            self.is_throttled = self.defers_prefills
+
+    def refused(self, request: Any, wish: Wish) -> None:
+        """A running request got no blocks: vLLM evicts somebody for it, if it can."""
+        needed = self._needs.of_running(request, wish)
+        known = self.wanting
+        if known is not None and known.request is request:
+            known.num_blocks_needed = needed
+            return
+        running = self._scheduler.running
+        place = running.index(request) + 1
+        behind = frozenset(each.request_id for each in running[place:])
+        self.wanting = Wanting(request, needed, behind)
+
+    def zero_reasons(self, scheduled: dict[str, int]) -> Iterator[tuple[Any, ZeroReason | None]]:
+        """Yields each running request that was given no token, and why; None where that is unknown.
+
+        Asked once the step is decided, before anybody's progress is advanced.
+        """
+        scheduler = self._scheduler
+        if scheduler.pause_state.name == "PAUSED_ALL":
+            yield from ((each, ZeroReason.paused_all) for each in scheduler.running)
+            return
+        behind = self.wanting.behind if self.wanting is not None else frozenset()
+        evicted_itself = self.wanting is not None and self.wanting.request not in scheduler.running
+        has_budget = self.budget_left(scheduled) > 0
+        last = max(
+            (i for i, each in enumerate(scheduler.running) if each.request_id in scheduled),
+            default=-1,
+        )
+        for index, request in enumerate(scheduler.running):
+            if request.request_id in scheduled:
+                continue
+            if request.request_id in behind:
+                yield request, _behind(evicted_itself)
+            elif self.wanting is not None and request is self.wanting.request:
+                yield request, ZeroReason.victim_not_releasable
+            elif index > last and not has_budget and self.wanting is None:
+                yield request, ZeroReason.token_budget
+            else:
+                yield request, self._own_reason(request)
+
+    def budget_left(self, scheduled: dict[str, int]) -> int:
+        """Returns the tokens that one more request could be given in a step.
+
+        Tokens of the step, and of the model's input, where each request takes slots for drafts.
+        """
+        scheduler = self._scheduler
+        total = sum(scheduled.values())
+        if scheduler.pause_state.name == "PAUSED_ALL":
+            return 0
+        return min(scheduler.max_num_scheduled_tokens - total, self.input_left(scheduled, total))
+
+    def input_left(self, scheduled: dict[str, int], total: int) -> int:
+        """Returns the tokens of the model's input that one more request could use."""
+        scheduler = self._scheduler
+        spec = scheduler.vllm_config.speculative_config
+        slots = spec.max_num_new_slots_for_drafting if spec is not None else 0
+        used = total + slots * (len(scheduled) + 1)
+        return int(scheduler.scheduler_config.max_num_batched_tokens - used)
+
+    def _own_reason(self, request: Any) -> ZeroReason | None:
+        """Returns why a request that the scan came to got nothing, in the order vLLM asks."""
+        scheduler = self._scheduler
+        placeholders = request.num_output_placeholders
+        end = request.num_prompt_tokens + request.max_tokens
+        if placeholders > 0 and request.num_computed_tokens + 2 - placeholders >= end:
+            return ZeroReason.max_tokens_in_flight
+        if scheduler.current_step < request.next_decode_eligible_step:
+            return ZeroReason.pipeline_cadence
+        if self.defers_prefills and request.is_prefill_chunk:
+            return ZeroReason.prefill_throttled
+        cut_by = self._encoder.of(request)
+        if cut_by is not None:
+            return ZeroReason[cut_by.name]
+        room = scheduler.max_model_len - request.num_computed_tokens
+        if room - scheduler.num_sampled_tokens_per_step <= 0:
+            return ZeroReason.max_model_len
+        wanted = request.num_tokens_with_spec + placeholders - request.num_computed_tokens
+        if wanted <= 0:
+            return ZeroReason.pipeline_cadence
+        if scheduler.need_mamba_block_aligned_split:
+            return ZeroReason.block_alignment
+        if scheduler.num_prefill_lookahead:
+            return ZeroReason.prefill_lookahead
+        return ZeroReason.token_budget if request.mm_features else None
+
+
+def _behind(evicted_itself: bool) -> ZeroReason:
+    """Returns why those behind a request without blocks got nothing."""
+    return ZeroReason.behind_preempted if evicted_itself else ZeroReason.victim_not_releasable

@@ -1,0 +1,177 @@
+"""What the journal hears inside `schedule()`: who is looked at, who gets blocks, who is evicted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from telemetry.records import RequestAdmitted
+from telemetry.sources.vllm.block_needs import Wish
+from telemetry.sources.vllm.lives import Life
+from telemetry.sources.vllm.parts import Parts
+from telemetry.sources.vllm.preemptions import admitted_again
+from telemetry.vocabulary import EventKind, SkipReason
+
+
+class ScanHooks(Parts):
+    """Follows vLLM's two scans by the calls that it makes in them."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.admitted: dict[str, Life] = {}
+        """Requests that joined the running ones in this step."""
+        self.num_hit_tokens = 0
+        self.num_external_tokens = 0
+
+    # ------------------------------------------------------------------------------ blocks
+
+    def after_allocate_slots(
+        self, blocks: Any, request: Any, num_new_tokens: int, **asked: Any
+    ) -> None:
+        """A request asked for blocks, and got them, or None."""
+        if request.status is not self.statuses.RUNNING:
+            self._after_admission(blocks, request, num_new_tokens, asked)
+            return
+        if blocks is None:
+            wish = _wish(num_new_tokens, asked)
+            self.running.refused(request, wish)
+            return
+        if self.running.tracks_grants:
+            self.running.granted[request.request_id] = num_new_tokens
+        wanting = self.running.wanting
+        if wanting is not None and wanting.request is request:
+            self.running.wanting = None
+            self.preemptions.beneficiary_allocated(request)
+
+    def _after_admission(
+        self, blocks: Any, request: Any, num_new_tokens: int, asked: dict[str, Any]
+    ) -> None:
+        wish = _wish(num_new_tokens, asked)
+        if blocks is None:
+            self.waiting.got_no_blocks(request, self.needs.shortage(request, wish))
+            return
+        life = self.lives.of(request)
+        if life is None:
+            self.waiting.admitted(request)
+        elif wish.delay_cache_blocks:
+            local, external = wish.num_new_computed_tokens, wish.num_external_computed_tokens
+            self.loads.started(request, life, local, external)
+            self.waiting.set_aside(SkipReason.load_started)
+        else:
+            self.waiting.admitted(request)
+            self._admitted(request, life, wish)
+
+    def _admitted(self, request: Any, life: Life, wish: Wish) -> None:
+        """A request has joined the running ones."""
+        now = self.clock()
+        start = request.num_computed_tokens
+        num_hit: int | None = None
+        num_external, loaded = 0, None
+        if start == 0:
+            num_hit, num_external = wish.num_new_computed_tokens, wish.num_external_computed_tokens
+            life.loaded_from = None
+        elif (loaded := self.loads.take_loaded(life, start)) is not None:
+            num_hit, num_external = loaded
+        if loaded is None:
+            self.num_hit_tokens += num_hit or 0
+            self.num_external_tokens += num_external
+        life.is_catching_up = request.status is self.statuses.PREEMPTED
+        if life.admitted_ts is None:
+            life.admitted_ts = now
+        admitted_again(life, now)
+        self.times.leave(request.request_id)
+        self.lives.runs(request.request_id, life)
+        self.admitted[request.request_id] = life
+        self.tell(
+            RequestAdmitted(
+                kind=EventKind.resumed if life.is_catching_up else EventKind.admitted,
+                step=self.steps.step,
+                ts=now,
+                request=life.number,
+                num_hit_tokens=num_hit,
+                num_external_tokens=num_external,
+                is_async=int(loaded is not None),
+                num_scheduled_tokens=wish.num_new_tokens,
+            )
+        )
+
+    # ------------------------------------------------------------------------------ waiting
+
+    def after_handle_blocked_waiting_request(self, is_ready: bool, request: Any) -> None:
+        """vLLM has come to the next waiting request."""
+        life = self.lives.of(request)
+        if is_ready and life is not None and life.awaits_grammar:
+            life.awaits_grammar = False
+            if self.features.grammar:
+                self.tell(self.note(EventKind.grammar_ready, life))
+        self.waiting.looked_at(request, is_ready, self._adapters_served)
+
+    def after_get_num_new_matched_tokens(
+        self, answer: Any, request: Any, num_computed_tokens: int
+    ) -> None:
+        """The KV connector said what it has; where it cannot tell yet, the request is set aside."""
+        if request.skip_reading_prefix_cache:
+            return
+        self.loads.looked_up(request, num_computed_tokens, answer)
+        if answer[0] is None and self.waiting.pending is request:
+            self.waiting.set_aside(SkipReason.remote_kv_lookup_pending)
+
+    def after_ec_transfer_pending(
+        self, is_pending: bool, request: Any, num_computed_tokens: int
+    ) -> None:
+        """vLLM knows where the request would start, and whether encoder output is missing."""
+        if self.waiting.pending is request:
+            self.waiting.num_computed_tokens = num_computed_tokens
+            if is_pending:
+                self.waiting.set_aside(SkipReason.encoder_transfer)
+
+    def _adapters_served(self) -> set[int]:
+        """Returns the adapters of the running requests that were given tokens in this step."""
+        granted, adapters = self.running.granted, self.lives.with_adapter.items()
+        return {life.adapter for name, life in adapters if name in granted and life.adapter}
+
+    # ------------------------------------------------------------------------------ encoder
+
+    def after_can_allocate(
+        self,
+        has_room: bool,
+        request: Any,
+        input_id: int,
+        encoder_compute_budget: int,
+        num_embeds_to_schedule: int,
+    ) -> None:
+        """The encoder cache has room for an item, or not."""
+        if not has_room:
+            self.encoder.refused(request, input_id, encoder_compute_budget)
+
+    def after_ensure_cache_available(self, is_there: bool, request: Any, *_: Any) -> None:
+        """The output of an item can be had, or is on its way."""
+        if not is_there:
+            self.encoder.on_its_way(request)
+
+    def after_allocate_encoder_inputs(
+        self, _: None, request: Any, input_ids: list[int], *__: Any
+    ) -> None:
+        """Encoder items are computed in this step."""
+        if self.running.tracks_grants:
+            self.running.embeds_granted[request.request_id] = sum(
+                map(request.get_num_encoder_embeds, input_ids)
+            )
+
+    # ------------------------------------------------------------------------------ eviction
+
+    def before_preempt_request(self, request: Any, *_: Any, **__: Any) -> None:
+        """vLLM is about to evict a request; nothing of it has been zeroed yet."""
+        self.preemptions.about_to_preempt(request)
+        self.times.leave(request.request_id)
+
+    def after_preempt_request(self, _: None, request: Any, *__: Any, **___: Any) -> None:
+        """The request has lost its blocks."""
+        self.preemptions.has_preempted()
+
+
+_WISHES = frozenset(Wish.__dataclass_fields__)
+
+
+def _wish(num_new_tokens: int, asked: dict[str, Any]) -> Wish:
+    known = {name: value for name, value in asked.items() if name in _WISHES}
+    return Wish(num_new_tokens=num_new_tokens, **known)

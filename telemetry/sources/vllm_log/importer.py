@@ -1,0 +1,236 @@
+"""One log file on its way into an import: each line to the one who knows it.
+
+A line is taken by the first of: the content of a request (dropped), the periodic numbers, the
+start, a traceback, an event. vLLM's other lines count as read and leave nothing. What begins in no
+known way, or begins like a line of numbers and is none, counts as unread.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from telemetry.sources.importing import Import
+from telemetry.sources.vllm_log import iterations, startup, stats
+from telemetry.sources.vllm_log.engines import LogEngines
+from telemetry.sources.vllm_log.errors import (
+    LONGEST_TEXT,
+    Event,
+    event_of,
+    known_event,
+    num_preemptions_told,
+)
+from telemetry.sources.vllm_log.heads import Bare, Head, dp_rank, parse
+from telemetry.sources.vllm_log.moments import LogClock
+from telemetry.sources.vllm_log.prefixes import Unwrapper
+from telemetry.sources.vllm_log.shapes import shape_of
+from telemetry.sources.vllm_log.tracebacks import Tracebacks
+
+SOURCE = "vllm-log"
+MOST_TIMELESS = 100
+"""Events before the first time of a log that are kept until there is one."""
+
+_REQUEST_FILES = frozenset(("request_logger.py", "logger.py"))
+_REQUEST = ("Received request", "Added request", "Generated response", "Prompt:", "Output:")
+_UVICORN = re.compile(r"(INFO|WARNING|ERROR|CRITICAL): {2,}(.*)")
+_ACCESS = re.compile(r"\S+ - \"[A-Z]{3,8} ")
+
+
+class LogImporter:
+    """Reads the lines of one file into an import."""
+
+    def __init__(self, job: Import, name: str, clock: LogClock) -> None:
+        self._told = job.told
+        self.engines = LogEngines(job, name)
+        self.has_iterations = False
+        self.has_stats = False
+        self.num_preemptions_printed = 0
+        """Numbers of preemptions that the log printed, of whatever kind."""
+        self._clock = clock
+        self._unwrapper = Unwrapper()
+        self._tracebacks = Tracebacks()
+        self._ts: int | None = None
+        self._timeless: list[tuple[str | None, dict[str, Any]]] = []
+        self._request_place: tuple[object, ...] | None = None
+        self._is_after_request = False
+        self._rank_of_process: dict[str | None, str] = {}
+        self._labels: dict[object, str] = {}
+
+    def take(self, lines: Iterable[tuple[int, str]]) -> None:
+        """Takes all lines of the file."""
+        for number, line in lines:
+            unwrapped = self._unwrapper.unwrap(line)
+            if unwrapped is None:
+                self._told.read("part")
+                continue
+            if unwrapped.host is not None:
+                self.engines.host = unwrapped.host
+            head = parse(unwrapped.text)
+            moment = unwrapped.moment or (head.moment if isinstance(head, Head) else None)
+            if moment is not None and (ts := self._clock.ns_of(moment)) is not None:
+                self._set_time(ts)
+            if isinstance(head, Head):
+                self._headed(number, head)
+            else:
+                self._bare(number, head)
+        self._set_time(self._ts or 0)
+        self.engines.finish()
+
+    def _headed(self, number: int, head: Head) -> None:
+        place = (head.process, head.place, head.moment)
+        is_request = head.file in _REQUEST_FILES or head.message.startswith(_REQUEST)
+        if is_request or place == self._request_place:
+            self._request_place = place
+            self._is_after_request = True
+            self._told.read("request")
+            return
+        self._is_after_request = False
+        self._request_place = None
+        if self._numbers(head) or self._start(number, head):
+            return
+        if stats.looks_like(head.message) or iterations.looks_like(head.message):
+            self._told.unread(f"line {number:,}: {head.message}")
+            return
+        taken = self._tracebacks.take(head.process, head.message)
+        if isinstance(taken, Event):
+            self._event(number, head.process, head.level, taken)
+        elif taken:
+            self._told.read("traceback")
+        elif (event := event_of(head.level, head.place, head.message)) is not None:
+            self._event(number, head.process, head.level, event)
+            self._v0_preemptions(head)
+        else:
+            self._told.read("other")
+
+    def _bare(self, number: int, line: Bare) -> None:
+        """Takes a line that does not begin as vLLM's do."""
+        text = line.message
+        if not text.strip():
+            self._told.read("blank")
+        elif match := _UVICORN.match(text):
+            self._is_after_request = False
+            self._uvicorn(number, line.process, match[1], match[2])
+        elif self._is_after_request:
+            self._told.read("request")
+        else:
+            self._loose(number, line)
+
+    def _uvicorn(self, number: int, process: str | None, level: str, message: str) -> None:
+        if _ACCESS.match(message):
+            self._told.read("access")
+        elif (line := startup.parse(message)) is not None:
+            self.engines.describe(None, line, self._ts, None)
+            self._told.read("start")
+        elif (event := event_of(level, "uvicorn", message)) is not None:
+            self._event(number, process, level, event)
+        else:
+            self._told.read("other")
+
+    def _loose(self, number: int, line: Bare) -> None:
+        taken = self._tracebacks.take(line.process, line.message)
+        if isinstance(taken, Event):
+            self._event(number, line.process, None, taken)
+        elif taken:
+            self._told.read("traceback")
+        elif (event := known_event(line.message, is_trouble=True)) is not None:
+            self._event(number, line.process, None, event)
+        else:
+            self._told.unread(shape_of(number, line.message))
+
+    def _numbers(self, head: Head) -> bool:
+        """Takes a line of numbers; returns whether it is one."""
+        if (line := iterations.parse(head.message)) is not None:
+            kind, self.has_iterations = "iteration", True
+        elif (line := stats.parse(head.message)) is not None:
+            kind, self.has_stats = "stats", True
+        else:
+            return False
+        rank = line.engine or self._rank_of(head.process)
+        self._rank_of_process[head.process] = rank
+        self._told.read(kind)
+        self._samples(rank, head.process, line.samples)
+        return True
+
+    def _rank_of(self, process: str | None) -> str:
+        """Returns the rank for a line of numbers that names none: that of the line before it."""
+        rank = dp_rank(process)
+        return self._rank_of_process.get(process, "0") if rank is None else str(rank)
+
+    def _samples(self, rank: str, process: str | None, samples: Iterable[stats.Sample]) -> None:
+        if self._ts is None:
+            return
+        rows = []
+        for metric, value, labels in samples:
+            if metric.startswith("log:preemptions"):
+                self.num_preemptions_printed += 1
+            rows.append(
+                {
+                    "ts": self._ts,
+                    "source": SOURCE,
+                    "metric": metric,
+                    "labels": self._label_text(rank, process, labels),
+                    "value": value,
+                }
+            )
+        self.engines.add_samples(rank, rows)
+
+    def _label_text(
+        self, rank: str, process: str | None, labels: tuple[tuple[str, str], ...]
+    ) -> str:
+        key = (rank, process, labels)
+        if key not in self._labels:
+            named = {"engine": rank, **dict(labels)}
+            if process is not None:
+                named["process"] = process
+            self._labels[key] = json.dumps(named, sort_keys=True)
+        return self._labels[key]
+
+    def _start(self, number: int, head: Head) -> bool:
+        """Takes a line of an engine's start; returns whether it is one."""
+        line = startup.parse(head.message)
+        if line is None:
+            return False
+        rank = dp_rank(head.process)
+        name = None if rank is None else str(rank)
+        self.engines.describe(name, line, self._ts, head.pid)
+        self._told.read("start")
+        if line.is_of_engine:
+            text = f"Initializing an LLM engine, version {line.columns['version']}"
+            self._row(number, head.process, head.level, Event("engine_starting", text), name or "0")
+        return True
+
+    def _v0_preemptions(self, head: Head) -> None:
+        if (total := num_preemptions_told(head.message)) is not None:
+            sample = stats.Sample("log:preemptions_total", float(total))
+            self._samples(self._rank_of(head.process), head.process, [sample])
+
+    def _event(self, number: int, process: str | None, level: str | None, event: Event) -> None:
+        self._told.read(event.kind)
+        rank = dp_rank(process)
+        self._row(number, process, level, event, None if rank is None else str(rank))
+
+    def _row(
+        self, number: int, process: str | None, level: str | None, event: Event, rank: str | None
+    ) -> None:
+        row = {
+            "ts": self._ts,
+            "source": SOURCE,
+            "line": number,
+            "process": process,
+            "level": level,
+            "kind": event.kind,
+            "text": event.text[:LONGEST_TEXT],
+        }
+        if self._ts is not None:
+            self.engines.add(rank, "log_lines", row)
+        elif len(self._timeless) < MOST_TIMELESS:
+            self._timeless.append((rank, row))
+
+    def _set_time(self, ts: int) -> None:
+        """Sets the time of the lines that follow; those before the first time get it too."""
+        self._ts = ts
+        timeless, self._timeless = self._timeless, []
+        for rank, row in timeless:
+            self.engines.add(rank, "log_lines", {**row, "ts": ts})
