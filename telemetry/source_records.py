@@ -69,6 +69,7 @@ class KvEventRow:
 
     ts: I8 = column("when it was published", 0)
     batch: U8 | None = column("number of the message that carried it; a gap is a loss")
+    event_index: U4 | None = column("its place in the message, from 0")
     kind: Text = column("stored, removed or cleared", "")
     num_blocks: U4 | None = column("KV blocks concerned")
     block_size: U4 | None = column("tokens of a block")

@@ -16,6 +16,7 @@ from telemetry.collector.retention import RetentionLimits, read_limits
 from telemetry.errors import StepscopeError
 from telemetry.exporters.settings import ExportSettings, read_settings
 from telemetry.sources.live import LiveSource
+from telemetry.store.niceness import be_expendable
 from telemetry.store.token import Door
 
 
@@ -38,6 +39,7 @@ def run(
     """
     exports = read_settings(os.environ) if exports is None else exports
     limits = read_limits(os.environ) if limits is None else limits
+    be_expendable()
     os.umask(0o077)  # DuckDB makes files when it needs them: all of a log's are for its owner alone
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"

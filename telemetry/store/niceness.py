@@ -1,8 +1,9 @@
-"""Readers give way to the writer, and both to nobody else's harm.
+"""Readers give way to the writer, and the collector to the engines.
 
 A collector runs queries of others in its own process. On Linux each thread has a niceness of its
 own: the threads that only work for queries get a higher one, so a heavy query takes what is left of
-the processor, and what must be written is written in time. Elsewhere nothing is changed.
+the processor, and what must be written is written in time. Where memory runs out, the collector is
+what the kernel ends first. Elsewhere nothing is changed.
 
 Source: https://man7.org/linux/man-pages/man7/sched.7.html (the nice value, per thread on Linux)
 """
@@ -14,9 +15,26 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 READER_NICENESS = 10
+EXPENDABLE = 500
+"""Half of the memory of the host in favour of everybody else."""
 _TASKS = "/proc/self/task"
+_OUT_OF_MEMORY = Path("/proc/self/oom_score_adj")
+
+
+def be_expendable() -> None:
+    """Has the kernel end this process before the engines, where memory runs out.
+
+    What it had not written is in the rings, and whoever is attached starts it again. A choice that
+    the service manager has made is left alone.
+
+    Source: https://man7.org/linux/man-pages/man5/proc_pid_oom_score_adj.5.html
+    """
+    with contextlib.suppress(OSError, ValueError):  # another system
+        if int(_OUT_OF_MEMORY.read_text()) == 0:
+            _OUT_OF_MEMORY.write_text(str(EXPENDABLE))
 
 
 def give_way(thread: int | None = None) -> None:

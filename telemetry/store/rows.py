@@ -116,6 +116,10 @@ def columns_from(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -
     }
 
 
+_LIMITS = {dtype: (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) for dtype in NULLS}
+"""Smallest and largest value of each whole-number type."""
+
+
 def _fitted(column: Column, value: Any) -> Any:
     """Returns a value from outside as the batch keeps it; NULL where it does not fit."""
     if value is None:
@@ -130,10 +134,8 @@ def _fitted(column: Column, value: Any) -> Any:
         case "f8":
             return float(value) if isinstance(value, int | float) else np.nan
         case dtype:
-            limits = np.iinfo(dtype)
-            if isinstance(value, int) and limits.min <= value <= limits.max:
-                return value
-            return NULLS[dtype]
+            least, most = _LIMITS[dtype]
+            return value if isinstance(value, int) and least <= value <= most else NULLS[dtype]
 
 
 def list_text(value: Any) -> str | None:

@@ -1,7 +1,7 @@
 """One message of vLLM's KV events: MessagePack of a time, events, and a data-parallel rank.
 
-An event is a map since vLLM 0.11 or so, and was an array before: `["BlockStored", hashes, parent,
-token ids, block size, adapter number, medium, ...]`. Fields that are not named here are skipped by
+An event is a map, and was an array in older versions: `["BlockStored", hashes, parent, token ids,
+block size, adapter number, medium, ...]`. Fields that are not named here are skipped by
 the decoder, unread: token ids, cache salts and multi-modal keys among them. In an array, where the
 place counts, token ids are passed over as bytes.
 """

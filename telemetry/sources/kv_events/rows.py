@@ -1,8 +1,7 @@
 """Rows of `kv_events`: an event a row, but removals in a run are one.
 
 vLLM tells each evicted block as an event of its own. Removals of one message that follow each other
-and concern the same medium and group are told as one row: what left is the same, in a tenth of the
-rows.
+and concern the same medium and group are told as one row.
 """
 
 from __future__ import annotations

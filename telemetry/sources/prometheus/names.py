@@ -50,13 +50,17 @@ class Series:
     @property
     def spellings(self) -> tuple[str, ...]:
         """Every full name, the one that counts first."""
-        return tuple(
-            prefix + name + suffix
-            for prefixes, names in ((VLLM_PREFIXES, self.vllm), (SGLANG_PREFIXES, self.sglang))
-            for name in names
-            for suffix in (("_total", "") if self.kind == "counter" else ("",))
-            for prefix in prefixes
-        ) + self.others + self.log
+        return (
+            tuple(
+                prefix + name + suffix
+                for prefixes, names in ((VLLM_PREFIXES, self.vllm), (SGLANG_PREFIXES, self.sglang))
+                for name in names
+                for suffix in (("_total", "") if self.kind == "counter" else ("",))
+                for prefix in prefixes
+            )
+            + self.others
+            + self.log
+        )
 
 
 SERIES: tuple[Series, ...] = (

@@ -33,9 +33,7 @@ def sample_rows(
 class Storing:
     """Puts samples into an import, those that the log has not yet."""
 
-    def __init__(
-        self, job: Import, engines: Engines, there: Mapping[int, Collection[int]]
-    ) -> None:
+    def __init__(self, job: Import, engines: Engines, there: Mapping[int, Collection[int]]) -> None:
         """`there` holds the moments of which the log has samples, by engine."""
         self._job = job
         self._engines = engines

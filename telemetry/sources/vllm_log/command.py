@@ -118,19 +118,16 @@ def _digest_of_log(file: LogFile, advance: Advance) -> bytes:
     from telemetry.sources.vllm_log.prefixes import Unwrapper
     from telemetry.sources.vllm_log.reading import Digesting, lines_of
 
-    content, unwrapper, is_log, number = Digesting(file.chunks(advance)), Unwrapper(), False, 0
-    for number, line in lines_of(content):
+    content, unwrapper, num_lines = Digesting(file.chunks(advance)), Unwrapper(), 0
+    for num_lines, line in lines_of(content):  # noqa: B007 - told below
         unwrapped = unwrapper.unwrap(line)
         if unwrapped is not None and isinstance(parse(unwrapped.text), Head):
-            is_log = True
-            break
-    if is_log:
-        return content.digest()
-    if file.damage is not None and not number:
+            return content.digest()
+    if file.damage is not None and not num_lines:
         raise ImportRefused(f"{file.name} {file.damage}: nothing of it can be unpacked")
     raise ImportRefused(
-        f"{file.name} is no log of vLLM: none of its {number:,} lines begins with a level, a time "
-        "and a place in the source, like INFO 11-29 12:00:00 [loggers.py:123]"
+        f"{file.name} is no log of vLLM: none of its {num_lines:,} lines begins with a level, a "
+        "time and a place in the source, like INFO 11-29 12:00:00 [loggers.py:123]"
     )
 
 

@@ -68,8 +68,8 @@ SIGNS = (
     ),
     _sign(
         "engine_failed_to_start",
-        r"EngineCore failed to start|Engine core initialization failed|Engine process failed to start"
-        r"|WorkerProc failed to start",
+        r"EngineCore failed to start|Engine core initialization failed"
+        r"|Engine process failed to start|WorkerProc failed to start",
     ),
     _sign(
         "engine_dead",

@@ -31,10 +31,15 @@ from telemetry.sources.vllm_log.tracebacks import Tracebacks
 SOURCE = "vllm-log"
 MOST_TIMELESS = 100
 """Events before the first time of a log that are kept until there is one."""
+MOST_SHAPES = 1_000
 
 _REQUEST_FILES = frozenset(("request_logger.py", "logger.py"))
 _REQUEST = ("Received request", "Added request", "Generated response", "Prompt:", "Output:")
 _UVICORN = re.compile(r"(INFO|WARNING|ERROR|CRITICAL): {2,}(.*)")
+_NOISE = re.compile(
+    r"\S+:\d+: \w*Warning: |.{0,200}\d%.{0,120}\[\d\d:\d\d|nanobind: | - (?:leaked |\.\.\. skipped)"
+)
+"""Warnings of Python, bars of progress, complaints of a binding at its end."""
 _ACCESS = re.compile(r"\S+ - \"[A-Z]{3,8} ")
 
 
@@ -57,6 +62,8 @@ class LogImporter:
         self._is_after_request = False
         self._rank_of_process: dict[str | None, str] = {}
         self._labels: dict[object, str] = {}
+        self._shapes: set[str] = set()
+        self._is_shutting_down = False
 
     def take(self, lines: Iterable[tuple[int, str]]) -> None:
         """Takes all lines of the file."""
@@ -136,8 +143,21 @@ class LogImporter:
             self._told.read("traceback")
         elif (event := known_event(line.message, is_trouble=True)) is not None:
             self._event(number, line.process, None, event)
+        elif _NOISE.match(line.message):
+            self._told.read("noise")
         else:
-            self._told.unread(shape_of(number, line.message))
+            self._unread(number, line.message)
+
+    def _unread(self, number: int, message: str) -> None:
+        """Counts a line that was not understood; shows each shape once."""
+        shape = shape_of(message)
+        if shape in self._shapes:
+            self._told.num_unread += 1
+        else:
+            self._shapes.add(shape)
+            self._told.unread(f"line {number:,}: {shape}")
+        if len(self._shapes) > MOST_SHAPES:
+            self._shapes.clear()
 
     def _numbers(self, head: Head) -> bool:
         """Takes a line of numbers; returns whether it is one."""
@@ -197,6 +217,7 @@ class LogImporter:
         self.engines.describe(name, line, self._ts, head.pid)
         self._told.read("start")
         if line.is_of_engine:
+            self._is_shutting_down = False
             text = f"Initializing an LLM engine, version {line.columns['version']}"
             self._row(number, head.process, head.level, Event("engine_starting", text), name or "0")
         return True
@@ -207,6 +228,10 @@ class LogImporter:
             self._samples(self._rank_of(head.process), head.process, [sample])
 
     def _event(self, number: int, process: str | None, level: str | None, event: Event) -> None:
+        if event.kind == "shutdown":
+            self._is_shutting_down = True
+        elif event.kind == "engine_dead" and self._is_shutting_down:
+            event = Event("shutdown", event.text)  # the servers find the engine gone, as asked for
         self._told.read(event.kind)
         rank = dp_rank(process)
         self._row(number, process, level, event, None if rank is None else str(rank))

@@ -26,7 +26,7 @@ _SHORT = re.compile(
 )
 _JOURNAL = re.compile(r"([\w.-]{1,255}) [^\s\[\]:]{1,64}(?:\[\d+\])?: ?")
 _LABEL = re.compile(r"\[pod/[\w./-]{1,600}\] |[\w.-]{1,128} +\| ")
-_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MOST_LAYERS = 4
 
 

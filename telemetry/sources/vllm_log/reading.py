@@ -98,7 +98,7 @@ class LogFile:
                     yield content
                 chunk = member.unconsumed_tail
                 if member.eof:
-                    member, chunk = None, member.unused_data
+                    chunk, member = member.unused_data, None
         if member is not None:
             self.damage = "is cut off"
 
@@ -158,4 +158,4 @@ def _kept(stream: BinaryIO) -> BinaryIO:
     shutil.copyfileobj(stream, kept, CHUNK)
     kept.flush()
     kept.seek(0)
-    return kept  # type: ignore[return-value]
+    return kept

@@ -12,9 +12,9 @@ _LONGEST = 60
 _UPPER, _LOWER, _DIGIT = re.compile(r"[^\W\d_a-z]"), re.compile(r"[a-z]"), re.compile(r"\d")
 
 
-def shape_of(number: int, text: str) -> str:
-    """Returns a line's number, length and shape, like `line 7: Xxx 99, xx (11 characters)`."""
+def shape_of(text: str) -> str:
+    """Returns how a line looks, and its length, like `Xxx 99, xx (10 characters)`."""
     start = text[:_LONGEST]
     shape = _DIGIT.sub("9", _LOWER.sub("x", _UPPER.sub("X", start)))
     dots = "…" if len(text) > _LONGEST else ""
-    return f"line {number:,}: {shape}{dots} ({len(text):,} characters)"
+    return f"{shape}{dots} ({len(text):,} characters)"

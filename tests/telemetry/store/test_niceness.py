@@ -1,4 +1,4 @@
-"""Threads of readers give way; the thread that writes does not."""
+"""Threads of readers give way; the thread that writes does not. A collector is expendable."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.store.niceness import READER_NICENESS, give_way, new_threads_give_way
+from telemetry.store.niceness import (
+    EXPENDABLE,
+    READER_NICENESS,
+    give_way,
+    new_threads_give_way,
+)
 from telemetry.store.writer import LogWriter
+from tests.telemetry.collector.builders import collector_process, wait_for_collector
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="niceness is a process's elsewhere")
 
@@ -64,3 +70,10 @@ def test_duckdbs_threads_are_those_of_readers(tmp_path: Path) -> None:
         assert {niceness(thread) for thread in new} == {READER_NICENESS}
     finally:
         writer.close()
+
+
+def test_a_collector_is_ended_before_the_engines(tmp_path: Path) -> None:
+    with collector_process(tmp_path / "log") as collector:
+        wait_for_collector(tmp_path / "log")
+        adjusted = int(Path(f"/proc/{collector.pid}/oom_score_adj").read_text())
+    assert adjusted == (int(Path("/proc/self/oom_score_adj").read_text()) or EXPENDABLE)

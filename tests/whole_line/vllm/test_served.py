@@ -246,4 +246,4 @@ def test_the_engine_is_described(vllm: RecordedVllm, healthy: Stretch) -> None:
 def test_the_plugin_never_had_to_swallow_an_error(vllm: RecordedVllm, adapters: Stretch) -> None:
     (row,) = vllm.rows("SELECT max(num_recorder_errors) AS n FROM heartbeats")
     assert row["n"] == 0
-    assert "stepscope" not in vllm.server.output.read_text().lower()
+    assert "stepscope: " not in vllm.server.output.read_text()
