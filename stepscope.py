@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 EXTRAS = {
-    "collect": ("duckdb", "pyarrow", "rich", "opentelemetry", "prometheus_client"),
+    "collect": (
+        *("duckdb", "pyarrow", "rich", "opentelemetry", "prometheus_client"),
+        *("google", "grpc", "msgspec", "zmq"),
+    ),
     "engine": ("torch", "transformers", "tokenizers", "safetensors", "fastapi", "uvicorn", "httpx"),
     "dashboard": ("streamlit", "altair", "pandas"),
 }

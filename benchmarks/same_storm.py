@@ -44,6 +44,7 @@ OUR_FLAGS = (
     *("--served-model-name", MODEL_NAME, "--block-size", "32", "--dtype", "bfloat16"),
     *("--no-collector", "--port", "0"),
 )
+READY = "ready at "
 NUM_CLIENTS = 28
 VOCAB_SIZE = 256
 
@@ -81,10 +82,11 @@ def our_engine(folder: Path) -> Iterator[str]:
     )
     assert process.stdout is not None
     try:
-        for line in process.stdout:
-            if line.startswith("ready at "):
-                yield line.removeprefix("ready at ").strip()
-                break
+        said = (line.removeprefix(READY).strip() for line in process.stdout if READY in line)
+        url = next(said, None)
+        if url is None:
+            raise RuntimeError("our engine ended before it was ready: its words stand above")
+        yield url
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate()

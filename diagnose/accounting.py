@@ -111,6 +111,8 @@ class Accounting:
     num_older_paid: int
     victims: tuple[Affected, ...]
     sql: str
+    is_recorded: bool = True
+    """Whether there is a step record: without one only the counter is known."""
 
     @property
     def unattributed(self) -> int | None:
@@ -216,6 +218,54 @@ def account(log: QueryLog, scope: Scope, *, saw_start: bool) -> Accounting:
         sql=scope.fill(CAUSES_SQL),
         **{name: causes[name] for name in causes if name.startswith("num_")},
         evicted_ns=causes["evicted_ns"],
+    )
+
+
+LOSS_UNKNOWN = TokenLoss(
+    num_lost=None,
+    num_recomputed=None,
+    num_regained_from_prefix_cache=None,
+    num_regained_from_connector=None,
+    num_lost_again=None,
+    num_never_resumed=None,
+    num_pending=None,
+)
+WORK_UNKNOWN = TokenWork(
+    num_scheduled=None,
+    num_useful_prefill=None,
+    num_useful_decode=None,
+    num_recomputed=None,
+    num_rejected_drafts=None,
+    num_padding=None,
+)
+
+
+def account_of_counter(
+    scope: Scope, counter: int | None, num_finished: int | None, sql: str
+) -> Accounting:
+    """Returns the account of an engine without a step record: its counter, all unattributed."""
+    return Accounting(
+        scope=scope,
+        counter=counter,
+        num_rows=0,
+        num_kv_full=0,
+        num_priority=0,
+        num_cache_reset=0,
+        num_cause_unknown=0,
+        loss=LOSS_UNKNOWN,
+        work=WORK_UNKNOWN,
+        num_requests=0,
+        num_affected=0,
+        num_finished=num_finished or 0,
+        max_times=0,
+        evicted_ns=None,
+        request_ns=None,
+        num_newer_paid=0,
+        num_itself_paid=0,
+        num_older_paid=0,
+        victims=(),
+        sql=sql,
+        is_recorded=False,
     )
 
 

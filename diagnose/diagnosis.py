@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from diagnose.accounting import Accounting, account
+from diagnose.accounting import Accounting, account, account_of_counter
 from diagnose.facts import (
     EngineSettings,
     RecordQuality,
@@ -26,9 +26,11 @@ from diagnose.finding import (
     Suppressed,
     Verdict,
 )
+from diagnose.metric_facts import MetricFacts, is_recorded, read_metric_facts
 from diagnose.reading import QueryLog, Scope
 from diagnose.rule import Context, Rule
 from diagnose.rules import RULES
+from diagnose.rules.from_metrics.undecidable import undecidable
 from diagnose.window import Window, choose_window, engines_in, newest_ts_of
 
 NOTHING_RECORDED = "Nothing recorded yet."
@@ -49,6 +51,8 @@ class EngineDiagnosis:
     suppressed: tuple[Suppressed, ...]
     not_measured: tuple[NotMeasured, ...]
     data_quality: tuple[str, ...]
+    metrics: MetricFacts | None = None
+    """What it was judged by where its steps are not recorded; `None` where they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +126,8 @@ def _diagnose_engine(log: QueryLog, window: Window, engine: int) -> EngineDiagno
             case _:
                 assert_never(verdict)
     findings.sort(key=lambda finding: -finding.severity)
+    if context.metrics is not None:
+        not_measured += undecidable()
     return EngineDiagnosis(
         scope=context.scope,
         settings=context.settings,
@@ -134,6 +140,7 @@ def _diagnose_engine(log: QueryLog, window: Window, engine: int) -> EngineDiagno
         suppressed=tuple(suppressed),
         not_measured=tuple(not_measured),
         data_quality=context.data_quality,
+        metrics=context.metrics,
     )
 
 
@@ -142,22 +149,35 @@ def read_context(log: QueryLog, window: Window, engine: int) -> Context:
     settings = read_settings(log, engine)
     scope = Scope(engine, window.start_ts, window.end_ts)
     saw_start = settings.started_ts is not None and settings.started_ts >= window.start_ts
+    metrics = None
+    if not is_recorded(log, scope):
+        metrics = read_metric_facts(log, scope, settings.source)
     return Context(
         log=log,
         scope=scope,
         settings=settings,
         steps=read_step_facts(log, scope, saw_start=saw_start),
         quality=read_quality(log, scope),
-        accounting=account(log, scope, saw_start=saw_start),
+        accounting=account(log, scope, saw_start=saw_start)
+        if metrics is None
+        else _counted(scope, metrics),
         newest_ts=newest_ts_of(log, engine, window.end_ts) or window.end_ts,
+        metrics=metrics,
     )
+
+
+def _counted(scope: Scope, metrics: MetricFacts) -> Accounting:
+    """Returns the account of an engine of which only scrapes are known."""
+    preemptions, finished = metrics["num_preemptions"].sum, metrics["num_finished"].sum
+    sql = metrics.sql("sum(num_preemptions)::BIGINT")
+    return account_of_counter(scope, preemptions, finished, sql)
 
 
 def evaluate(context: Context, rules: Sequence[Rule]) -> dict[str, RuleVerdict]:
     """Returns what each rule says, in order; a finding that another explains is suppressed."""
     verdicts: dict[str, RuleVerdict] = {}
     for rule in rules:
-        verdict = rule.decide(context, verdicts)
+        verdict = rule.judge(context, verdicts)
         if verdict is not None:
             verdicts[rule.id] = verdict
     return {

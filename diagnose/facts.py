@@ -22,6 +22,7 @@ class EngineSettings:
     started_ts: int | None = None
     host: str | None = None
     dp_rank: int | None = None
+    role: str | None = None
     source: str | None = None
     version: str | None = None
     model: str | None = None
@@ -33,10 +34,12 @@ class EngineSettings:
     max_model_len: int | None = None
     block_size: int | None = None
     num_usable_blocks: int | None = None
+    num_kv_tokens: int | None = None
     has_null_block: bool | None = None
     reserve_full_prompt: bool | None = None
     enable_prefix_caching: bool | None = None
     watermark: float | None = None
+    async_scheduling: bool | None = None
     kv_connector: str | None = None
     max_loras: int | None = None
     num_speculative_tokens: int | None = None
@@ -58,10 +61,22 @@ class EngineSettings:
     @property
     def allows_oversize(self) -> bool:
         """Whether requests larger than the pool are let in on purpose (our own engine only)."""
+        return bool(self.setting("allow_oversize"))
+
+    def setting(self, *names: str) -> Any:
+        """Returns the first of these that the whole configuration has; `None` without any."""
         try:
-            return bool(json.loads(self.settings or "{}").get("allow_oversize", False))
-        except (ValueError, AttributeError):
-            return False
+            known = json.loads(self.settings or "{}")
+            return next((known[name] for name in names if name in known), None)
+        except (ValueError, TypeError):
+            return None
+
+    @property
+    def pool_tokens(self) -> int | None:
+        """Tokens that the KV pool holds."""
+        if self.num_usable_blocks is None or not self.block_size:
+            return None
+        return self.num_usable_blocks * self.block_size
 
     def blocks_of(self, num_tokens: int) -> int | None:
         """Returns the KV blocks that so many tokens fill."""
@@ -192,7 +207,9 @@ ERRORS_SQL = "SELECT max(num_recorder_errors) AS errors FROM heartbeats WHERE {w
 def read_settings(log: QueryLog, engine: int) -> EngineSettings:
     """Returns an engine's newest description; without one, only its number is known."""
     names = ", ".join(f.name for f in fields(EngineSettings))
-    rows = read_rows(log, f"SELECT {names} FROM engines WHERE engine = {engine}")
+    rows = read_rows(
+        log, f"SELECT {names} FROM engines WHERE engine = {engine} ORDER BY started_ts NULLS FIRST"
+    )
     return EngineSettings(**rows[-1]) if rows else EngineSettings(engine=engine)
 
 

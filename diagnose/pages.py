@@ -12,9 +12,11 @@ import inspect
 import sys
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 from diagnose.rule import PAGE_SECTIONS, Rule
 from diagnose.rules import RULES
+from diagnose.rules.from_metrics.decisions import DECISIONS
 
 
 def page_of(rule: Rule) -> str:
@@ -28,10 +30,13 @@ def page_of(rule: Rule) -> str:
         raise ValueError(f"the page of {rule.id} has sections {list(sections)[1:]}")
     name, summary = sections[""].split(": ", 1)
     lines = [f"# {name}", "", summary[0].upper() + summary[1:], "", f"Version {rule.version}."]
+    lines[-1] += f" {_judged_by(rule)}"
     if rule.silenced_by:
         lines[-1] += f" Silenced by {', '.join(f'`{other}`' for other in rule.silenced_by)}."
     for heading in PAGE_SECTIONS:
         lines += ["", f"## {heading}", "", sections[heading]]
+    if rule.id in DECISIONS:
+        lines += ["", "## From scrapes alone", "", _from_scrapes(rule)]
     thresholds = _thresholds(rule)
     if thresholds:
         lines += ["", "## Thresholds", "", "| name | value | |", "|---|---|---|", *thresholds]
@@ -49,9 +54,32 @@ def write_pages(directory: Path) -> list[Path]:
     return paths
 
 
+def _judged_by(rule: Rule) -> str:
+    if rule.decide_metrics is None:
+        return "Judges step records; from scrapes alone it is not measured."
+    if rule.decide is None:
+        return "Judges scrapes of an engine whose steps are not recorded."
+    return "Judges step records, and scrapes of an engine that has none."
+
+
+def _from_scrapes(rule: Rule) -> str:
+    """Returns what the docstring of a rule's decision on scrapes says after the rule's name."""
+    text = (inspect.getmodule(DECISIONS[rule.id]).__doc__ or "").strip()
+    told = text.removeprefix(f"{rule.id}, from scrapes alone").lstrip(".: \n")
+    return told[:1].upper() + told[1:]
+
+
 def _thresholds(rule: Rule) -> list[str]:
-    """Returns a table row for each named number of the rule's module and its note."""
-    module = importlib.import_module(f"diagnose.rules.{rule.id.replace('-', '_')}")
+    """Returns a table row for each named number of the rule's modules and its note."""
+    name = rule.id.replace("-", "_")
+    rows = _numbers_of(importlib.import_module(f"diagnose.rules.{name}"))
+    if rule.id in DECISIONS:
+        own = _numbers_of(importlib.import_module(f"diagnose.rules.from_metrics.{name}"))
+        rows += [f"{row.removesuffix(' |')} (Scrapes alone.) |" for row in own]
+    return rows
+
+
+def _numbers_of(module: ModuleType) -> list[str]:
     body = ast.parse(inspect.getsource(module)).body
     rows = []
     for statement, note in pairwise(body):

@@ -11,6 +11,7 @@ from typing import Any
 from diagnose.accounting import Accounting
 from diagnose.facts import EngineSettings, RecordQuality, StepFacts
 from diagnose.finding import Finding, RuleVerdict, Span, finding_id
+from diagnose.metric_facts import MetricFacts
 from diagnose.reading import QueryLog, Scope, read_row, read_rows
 from diagnose.storm import Storm, read_storm
 
@@ -36,6 +37,8 @@ class Context:
     accounting: Accounting
     newest_ts: int
     """Newest moment that the log knows of the engine, at most the window's end."""
+    metrics: MetricFacts | None = None
+    """What scrapes or log lines say, for an engine whose steps are not recorded; else `None`."""
 
     @cached_property
     def storm(self) -> Storm | None:
@@ -45,6 +48,8 @@ class Context:
     @cached_property
     def data_quality(self) -> tuple[str, ...]:
         """What a reader must know before believing a count."""
+        if self.metrics is not None:
+            return self.metrics.caveats
         return self.quality.sentences(self.steps)
 
     def row(self, sql: str) -> dict[str, Any]:
@@ -59,13 +64,17 @@ class Context:
 Earlier = Mapping[str, RuleVerdict]
 """What the rules before this one said, by rule."""
 
+Decide = Callable[[Context, Earlier], RuleVerdict | None]
+"""What a rule says of an engine; `None` only where a guard does not apply."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """A problem and how it is recognised.
 
-    `decide` returns `None` only where a guard does not apply. `page` is the text of the rule's
-    module; `silenced_by` names the rules whose finding explains this one's away.
+    `decide` judges the record of its steps, `decide_metrics` scrapes or log lines of an engine that
+    has no such record; `None` where a rule does not look at the one or the other. `page` is the
+    text of the rule's module; `silenced_by` names the rules whose finding explains this one's away.
     """
 
     id: str
@@ -73,8 +82,14 @@ class Rule:
     prefix: str
     """First part of its findings' ids."""
     page: str
-    decide: Callable[[Context, Earlier], RuleVerdict | None]
+    decide: Decide | None = None
+    decide_metrics: Decide | None = None
     silenced_by: tuple[str, ...] = ()
+
+    def judge(self, context: Context, earlier: Earlier) -> RuleVerdict | None:
+        """Returns what the rule says of an engine by what is known of it."""
+        decide = self.decide if context.metrics is None else self.decide_metrics
+        return None if decide is None else decide(context, earlier)
 
     def new_id(self, context: Context, span: Span) -> str:
         """Returns the id of a finding of this rule that opened then."""

@@ -20,8 +20,17 @@ _TIMES = (
     ("request_events", "ts", "ts"),
     ("request_finishes", "ts", "ts"),
     ("heartbeats", "ts", "ts"),
+    ("samples", "ts", "ts"),
+    ("log_lines", "ts", "ts"),
+    ("engine_spans", "coalesce(start_ts, ts)", "ts"),
 )
-_STARTS = ("engines", "started_ts", "started_ts")
+_STARTS = (
+    "engines ANTI JOIN (SELECT engine FROM samples UNION SELECT engine FROM log_lines) "
+    "USING (engine)",
+    "started_ts",
+    "started_ts",
+)
+"""Starts of engines of which more than scrapes and lines is known: those begin with the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,7 +93,11 @@ def _load_model(settings: EngineSettings, phase_hook: Callable[[Phase], None]) -
         gpu_memory_utilization=settings.gpu_memory_utilization,
         override=settings.num_gpu_blocks_override,
     )
-    config = settings.config(num_gpu_blocks=num_gpu_blocks, max_position=model.max_position)
+    config = settings.config(
+        num_gpu_blocks=num_gpu_blocks,
+        max_position=model.max_position,
+        kv_groups=model.kv_groups(settings.block_size),
+    )
     block_bytes = model.kv_shape.block_bytes(settings.block_size)
     total_bytes = None
     if model.device.type == "cuda":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from engine.config import CacheConfig, EngineConfig, Policy, SchedulerConfig
+from engine.config import CacheConfig, EngineConfig, KVGroupConfig, Policy, SchedulerConfig
 
 MIN_GPU_BLOCKS = 2
 """The null block and one to use."""
@@ -68,8 +68,17 @@ class EngineSettings:
             return self.served_model_name
         return "tiny-llama" if self.model is None else str(self.model)
 
-    def config(self, *, num_gpu_blocks: int, max_position: int) -> EngineConfig:
+    def config(
+        self,
+        *,
+        num_gpu_blocks: int,
+        max_position: int,
+        kv_groups: tuple[KVGroupConfig, ...] = (),
+    ) -> EngineConfig:
         """Returns the engine's configuration, once model and device have decided the rest.
+
+        Args:
+            kv_groups: layers by what they keep; empty where all keep everything.
 
         Raises:
             ConfigError: a setting cannot be used.
@@ -89,6 +98,7 @@ class EngineSettings:
             ),
             cache=CacheConfig(
                 block_size=self.block_size,
+                groups=() if [group.kind for group in kv_groups] == ["full"] else kv_groups,
                 num_gpu_blocks=num_gpu_blocks,
                 enable_prefix_caching=self.enable_prefix_caching,
                 gpu_memory_utilization=self.gpu_memory_utilization,

@@ -1,33 +1,76 @@
 """The rules: one problem a file, its page inside, in the order in which they are evaluated.
 
-Guards first; then what can never run and what stands still; then evictions, the worse kind before
-the milder; then slots; last the verdict that nothing was found.
+Guards first; then what can never run, what never comes back and what stands still; then evictions,
+the worse kind before the milder; then slots, adapters and what slows answers down; last the verdict
+that nothing was found. A rule judges the record of an engine's steps, or scrapes of an engine
+without one (`from_metrics`), or both.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from diagnose.rule import Rule
 from diagnose.rules import (
     admission_deadlock,
+    deferred_slot_exhaustion,
+    dp_rank_imbalance,
+    frontend_cpu_bound,
+    guard_counter_reset,
+    guard_idle_broadcast_noise,
+    guard_kv_gauge_misread,
+    guard_kv_high_healthy,
     guard_light_preemption,
+    guard_prefix_hit_inflated,
+    kv_block_leak,
+    kv_load_failure,
+    kv_pool_shrunk_by_reserve,
     kv_preemption_pressure,
     kv_preemption_thrash,
+    lora_slot_contention,
     no_scheduler_fault,
+    pd_producer_lease_expiry,
+    prefill_stalls_decode,
+    remote_kv_wait_stuck,
     request_exceeds_kv_capacity,
     seq_slot_limit,
+    spec_decode_unprofitable,
+    worker_hang,
+)
+from diagnose.rules.from_metrics.decisions import DECISIONS
+
+_MODULES = (
+    guard_counter_reset,
+    guard_idle_broadcast_noise,
+    guard_kv_gauge_misread,
+    guard_kv_high_healthy,
+    guard_prefix_hit_inflated,
+    guard_light_preemption,
+    request_exceeds_kv_capacity,
+    pd_producer_lease_expiry,
+    remote_kv_wait_stuck,
+    deferred_slot_exhaustion,
+    kv_block_leak,
+    admission_deadlock,
+    worker_hang,
+    kv_load_failure,
+    kv_preemption_thrash,
+    kv_preemption_pressure,
+    seq_slot_limit,
+    lora_slot_contention,
+    prefill_stalls_decode,
+    dp_rank_imbalance,
+    spec_decode_unprofitable,
+    kv_pool_shrunk_by_reserve,
+    frontend_cpu_bound,
+    no_scheduler_fault,
 )
 
 RULES: dict[str, Rule] = {
-    module.RULE.id: module.RULE
-    for module in (
-        guard_light_preemption,
-        request_exceeds_kv_capacity,
-        admission_deadlock,
-        kv_preemption_thrash,
-        kv_preemption_pressure,
-        seq_slot_limit,
-        no_scheduler_fault,
-    )
+    module.RULE.id: replace(module.RULE, decide_metrics=DECISIONS[module.RULE.id])
+    if module.RULE.id in DECISIONS
+    else module.RULE
+    for module in _MODULES
 }
 """Every rule by its id, in order of evaluation."""
 

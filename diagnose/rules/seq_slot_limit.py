@@ -286,5 +286,5 @@ RULE = Rule(
     prefix="ssl",
     page=__doc__ or "",
     decide=decide,
-    silenced_by=("admission-deadlock",),
+    silenced_by=("admission-deadlock", "deferred-slot-exhaustion"),
 )

@@ -3,7 +3,8 @@
 A group costs a fixed overhead a layer, and padding costs work: so sequences of about the same
 length share a group. Decodes (one query) make few large groups. A prefill chunk is cut into tiles
 of queries, each of which sees keys only up to its own end; short chunks of similar shape share a
-group. Pure numpy; the tensors are made in `engine.runner.attention`.
+group. Behind a sliding window nothing is gathered: its blocks may be another request's by now. Pure
+numpy; the tensors are made in `engine.runner.attention`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Group:
         sequences: `[size]`, their places in the step's batch.
         query_start: `[size]`, place of each one's first query among the step's flat tokens.
         query_lens: `[size]`, queries of each.
-        seq_lens: `[size]`, keys that each one's last query sees.
+        seq_lens: `[size]`, keys up to each one's last query.
+        first_blocks: `[size]`, place in its table of the first block that is gathered.
         num_blocks: blocks gathered for each, padding included.
     """
 
@@ -38,6 +40,7 @@ class Group:
     query_start: IntArray
     query_lens: IntArray
     seq_lens: IntArray
+    first_blocks: IntArray
     num_blocks: int
 
     @property
@@ -56,7 +59,12 @@ def batch_order(query_lens: IntArray, seq_lens: IntArray) -> IntArray:
 
 
 def group_sequences(
-    query_lens: IntArray, seq_lens: IntArray, *, block_size: int, max_group_tokens: int
+    query_lens: IntArray,
+    seq_lens: IntArray,
+    *,
+    block_size: int,
+    max_group_tokens: int,
+    sliding_window: int | None = None,
 ) -> list[Group]:
     """Returns the groups that cover every query of a step once.
 
@@ -65,46 +73,88 @@ def group_sequences(
         seq_lens: `[num_seqs]`, keys after this step.
         block_size: tokens of a KV block.
         max_group_tokens: most keys that a group gathers, unless one sequence alone has more.
+        sliding_window: keys that a query sees, its own among them; None is all.
     """
-    query_start = np.cumsum(query_lens) - query_lens
-    num_blocks = -(-seq_lens // block_size)
+    queries = _Queries(query_lens, seq_lens, block_size, sliding_window)
+    max_blocks = max_group_tokens // block_size
     num_decodes = int(np.count_nonzero(query_lens == 1))
+    # Within a window a shorter sequence may touch a block more; counted so that none seems longer.
+    reach = np.maximum.accumulate(queries.num_blocks[:num_decodes][::-1])[::-1]
     groups: list[Group] = []
     first = 0
     while first < num_decodes:
-        count = _decodes_alike(num_blocks[first:num_decodes], max_group_tokens // block_size)
-        members = np.arange(first, first + count)
-        groups.append(_group(members, query_start, query_lens, seq_lens, int(num_blocks[first])))
+        count = _decodes_alike(reach[first:], max_blocks)
+        groups.append(queries.group(np.arange(first, first + count)))
         first += count
-    for members in _prefills_alike(
-        num_decodes, query_lens, num_blocks, max_group_tokens // block_size
-    ):
-        if len(members) == 1:
-            groups.extend(_tiles(members, query_start, query_lens, seq_lens, block_size))
-        else:
-            blocks = int(num_blocks[members].max())
-            groups.append(_group(members, query_start, query_lens, seq_lens, blocks))
+    for members in _prefills_alike(num_decodes, query_lens, queries.num_blocks, max_blocks):
+        alone = len(members) == 1
+        groups.extend(queries.tiles(int(members[0])) if alone else [queries.group(members)])
     return groups
 
 
-def _group(
-    members: IntArray,
-    query_start: IntArray,
-    query_lens: IntArray,
-    seq_lens: IntArray,
-    num_blocks: int,
-) -> Group:
-    return Group(
-        sequences=members,
-        query_start=query_start[members],
-        query_lens=query_lens[members],
-        seq_lens=seq_lens[members],
-        num_blocks=num_blocks,
-    )
+class _Queries:
+    """A step's queries, and the blocks that they see.
+
+    `num_blocks` and `first_blocks`, `[num_seqs]`, are of each sequence's whole chunk.
+    """
+
+    def __init__(
+        self,
+        query_lens: IntArray,
+        seq_lens: IntArray,
+        block_size: int,
+        sliding_window: int | None,
+    ) -> None:
+        self._block_size = block_size
+        self._window = sliding_window
+        self._query_lens = query_lens
+        self._seq_lens = seq_lens
+        self._query_start = np.cumsum(query_lens) - query_lens
+        self.first_blocks, self.num_blocks = self._seen(query_lens, seq_lens)
+
+    def group(self, members: IntArray) -> Group:
+        """Returns the group of some sequences with all their queries."""
+        return Group(
+            sequences=members,
+            query_start=self._query_start[members],
+            query_lens=self._query_lens[members],
+            seq_lens=self._seq_lens[members],
+            first_blocks=self.first_blocks[members],
+            num_blocks=int(self.num_blocks[members].max()),
+        )
+
+    def tiles(self, member: int) -> list[Group]:
+        """Returns a group for each tile of one sequence's queries."""
+        num_queries = int(self._query_lens[member])
+        num_before = int(self._seq_lens[member]) - num_queries
+        tiles = []
+        for start in range(0, num_queries, TILE_QUERIES):
+            end = min(start + TILE_QUERIES, num_queries)
+            query_lens, seq_lens = np.array([end - start]), np.array([num_before + end])
+            first_blocks, num_blocks = self._seen(query_lens, seq_lens)
+            tiles.append(
+                Group(
+                    sequences=np.array([member]),
+                    query_start=self._query_start[[member]] + start,
+                    query_lens=query_lens,
+                    seq_lens=seq_lens,
+                    first_blocks=first_blocks,
+                    num_blocks=int(num_blocks[0]),
+                )
+            )
+        return tiles
+
+    def _seen(self, query_lens: IntArray, seq_lens: IntArray) -> tuple[IntArray, IntArray]:
+        """Returns the first block that the first query sees, and the blocks from there on."""
+        first = np.zeros_like(seq_lens)
+        if self._window is not None:
+            oldest = seq_lens - query_lens - self._window + 1
+            first = np.maximum(oldest, 0) // self._block_size
+        return first, -(-seq_lens // self._block_size) - first
 
 
 def _decodes_alike(num_blocks: IntArray, max_blocks: int) -> int:
-    """Returns how many of the sequences (longest first) share the first one's group."""
+    """Returns how many of the sequences (most blocks first) share the first one's group."""
     longest = int(num_blocks[0])
     shortest = longest // 2 + 1 if longest > MIN_PADDED_BLOCKS else 1
     alike = int(np.searchsorted(-num_blocks, -shortest, side="right"))
@@ -133,29 +183,3 @@ def _prefills_alike(
                 continue
         alike.append([member])
     return [np.array(group) for group in alike]
-
-
-def _tiles(
-    members: IntArray,
-    query_start: IntArray,
-    query_lens: IntArray,
-    seq_lens: IntArray,
-    block_size: int,
-) -> list[Group]:
-    """Returns a group for each tile of one sequence's queries."""
-    num_queries = int(query_lens[members[0]])
-    num_before = int(seq_lens[members[0]]) - num_queries
-    tiles = []
-    for start in range(0, num_queries, TILE_QUERIES):
-        end = min(start + TILE_QUERIES, num_queries)
-        seq_len = num_before + end
-        tiles.append(
-            Group(
-                sequences=members,
-                query_start=query_start[members] + start,
-                query_lens=np.array([end - start]),
-                seq_lens=np.array([seq_len]),
-                num_blocks=-(-seq_len // block_size),
-            )
-        )
-    return tiles

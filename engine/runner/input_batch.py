@@ -5,6 +5,9 @@ row while it runs, and gives it back when it is preempted or finished. What a pr
 needs later (its sampling) stays; its tokens and blocks come again with the resumption. A session
 comes as new with each turn: its row is replaced, and has to go on where the last turn ended.
 
+Each KV group has block tables of its own. Blocks that a sliding window has passed are given back
+without a word: they stay in the table here, and attention does not look at them.
+
 Not responsible for: tensors, the model, sampling.
 """
 
@@ -12,54 +15,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.kv_cache import BlockIds
 from engine.runner.batch_error import BatchError
+from engine.runner.batch_inputs import BatchInputs
 from engine.runner.grouping import batch_order
 from engine.scheduler.output import CachedRequestData, NewRequestData, SchedulerOutput
 
 IntArray = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchInputs:
-    """One step's inputs, flat: all sequences' tokens side by side, decodes first.
-
-    Attributes:
-        request_ids: the sequences, in batch order.
-        rows: `[num_seqs]`, their rows in the batch.
-        token_ids: `[num_tokens]`.
-        positions: `[num_tokens]`, place of each token in its sequence.
-        slot_mapping: `[num_tokens]`, where its K and V go: block * block_size + offset.
-        query_start: `[num_seqs + 1]`, first token of each sequence, and the end.
-        seq_lens: `[num_seqs]`, keys that each sequence's last token sees.
-        block_tables: `[num_seqs, most blocks]` int32, padded with the null block, 0.
-        sampling_seqs: `[num_samples]`, the sequences that reach their newest token.
-    """
-
-    request_ids: tuple[str, ...]
-    rows: IntArray
-    token_ids: IntArray
-    positions: IntArray
-    slot_mapping: IntArray
-    query_start: IntArray
-    seq_lens: IntArray
-    block_tables: npt.NDArray[np.int32]
-    sampling_seqs: IntArray
-
-    @property
-    def query_lens(self) -> IntArray:
-        """`[num_seqs]`, tokens of each sequence in this step."""
-        return np.diff(self.query_start)
-
-    @property
-    def logits_indices(self) -> IntArray:
-        """`[num_samples]`, the tokens whose logits are wanted."""
-        return self.query_start[1:][self.sampling_seqs] - 1
 
 
 class InputBatch:
@@ -68,20 +34,24 @@ class InputBatch:
     Args:
         max_num_seqs: rows.
         max_model_len: longest sequence, prompt and outputs.
-        block_size: tokens of a KV block.
+        block_size: tokens of a KV block, the same in all groups.
+        num_groups: KV groups.
 
     Invariants:
-        a row's tokens are `token_ids[row, :num_tokens[row]]`, its blocks
-        `block_tables[row, :num_blocks[row]]` with 0 behind them;
+        a row's tokens are `token_ids[row, :num_tokens[row]]`, its blocks in each group
+        `block_tables[group, row, :num_blocks[group, row]]` with 0 behind them;
         `num_computed_tokens <= num_tokens`.
     """
 
-    def __init__(self, *, max_num_seqs: int, max_model_len: int, block_size: int) -> None:
+    def __init__(
+        self, *, max_num_seqs: int, max_model_len: int, block_size: int, num_groups: int = 1
+    ) -> None:
         self.block_size = block_size
+        self.num_groups = num_groups
         self.token_ids = np.zeros((max_num_seqs, max_model_len + 1), np.int32)
         max_blocks = -(-max_model_len // block_size)
-        self.block_tables = np.zeros((max_num_seqs, max_blocks), np.int32)
-        self.num_blocks = np.zeros(max_num_seqs, np.int64)
+        self.block_tables = np.zeros((num_groups, max_num_seqs, max_blocks), np.int32)
+        self.num_blocks = np.zeros((num_groups, max_num_seqs), np.int64)
         self.num_tokens = np.zeros(max_num_seqs, np.int64)
         self.num_prompt_tokens = np.zeros(max_num_seqs, np.int64)
         self.num_computed_tokens = np.zeros(max_num_seqs, np.int64)
@@ -168,11 +138,11 @@ class InputBatch:
             rows=rows,
             token_ids=self.token_ids[token_rows, positions].astype(np.int64),
             positions=positions,
-            slot_mapping=self.block_tables[token_rows, blocks].astype(np.int64) * self.block_size
+            slot_mapping=self.block_tables[:, token_rows, blocks] * np.int64(self.block_size)
             + offsets,
             query_start=query_start,
             seq_lens=seq_lens,
-            block_tables=self.block_tables[rows, :max_blocks],
+            block_tables=self.block_tables[:, rows, :max_blocks],
             sampling_seqs=np.flatnonzero(seq_lens == self.num_tokens[rows]),
         )
 
@@ -183,17 +153,18 @@ class InputBatch:
         scheduled: IntArray,
         seq_lens: IntArray,
     ) -> None:
+        num_blocks = self.num_blocks[:, rows].min(axis=0)
         wrong = (
             (scheduled < 1)
             | (seq_lens > self.num_tokens[rows])
-            | (seq_lens > self.num_blocks[rows] * self.block_size)
+            | (seq_lens > num_blocks * self.block_size)
         )
         if wrong.any():
             i = int(np.argmax(wrong))
             raise BatchError(
                 request_ids[i],
                 f"was scheduled {scheduled[i]} tokens, up to token {seq_lens[i]}, but has "
-                f"{self.num_tokens[rows[i]]} tokens and {self.num_blocks[rows[i]]} blocks "
+                f"{self.num_tokens[rows[i]]} tokens and {num_blocks[i]} blocks "
                 f"of {self.block_size}",
             )
 
@@ -214,11 +185,11 @@ class InputBatch:
     def _check_continues(self, new: NewRequestData) -> None:
         """Refuses a request that came again, unless it goes on where the batch left it."""
         row, computed = self._rows[new.request_id], new.num_computed_tokens
-        held = self.block_tables[row, : self.num_blocks[row]].tolist()
         goes_on = (
             0 < computed <= self.num_computed_tokens[row]
             and list(new.prompt_token_ids[:computed]) == self.token_ids[row, :computed].tolist()
-            and [list(blocks[: len(held)]) for blocks in new.block_ids] == [held]
+            and len(new.block_ids) == self.num_groups
+            and all(self._holds(group, row, blocks) for group, blocks in enumerate(new.block_ids))
         )
         if not goes_on:
             raise BatchError(
@@ -226,6 +197,12 @@ class InputBatch:
                 f"came as new but is known, and its {computed} computed tokens and their blocks "
                 "are not those of a session's last turn",
             )
+
+    def _holds(self, group: int, row: int, blocks: Sequence[int]) -> bool:
+        """Whether a block table begins with a row's; a window may have given blocks back since."""
+        held = self.block_tables[group, row, : self.num_blocks[group, row]].tolist()
+        pairs = zip(held, blocks, strict=False)
+        return len(blocks) >= len(held) and all(new in (0, old) for old, new in pairs)
 
     def _add_resumed(self, cached: CachedRequestData) -> None:
         if cached.request_id not in self._away:
@@ -305,20 +282,24 @@ class InputBatch:
         row = self._rows.pop(request_id, None)
         if row is None:
             return False
-        self.block_tables[row, : self.num_blocks[row]] = 0
-        self.num_blocks[row] = self.num_tokens[row] = self.num_computed_tokens[row] = 0
+        self.block_tables[:, row, : self.num_blocks[:, row].max()] = 0
+        self.num_blocks[:, row] = self.num_tokens[row] = self.num_computed_tokens[row] = 0
         heapq.heappush(self._free_rows, row)
         return True
 
     def _append_blocks(self, row: int, request_id: str, block_ids: BlockIds) -> None:
-        if len(block_ids) != 1:
-            raise BatchError(request_id, f"has {len(block_ids)} KV groups but the runner has 1")
-        start = int(self.num_blocks[row])
-        end = start + len(block_ids[0])
-        if end > self.block_tables.shape[1]:
+        if len(block_ids) != self.num_groups:
             raise BatchError(
                 request_id,
-                f"has {end} blocks but max_model_len allows {self.block_tables.shape[1]}",
+                f"has {len(block_ids)} KV groups but the runner has {self.num_groups}",
             )
-        self.block_tables[row, start:end] = block_ids[0]
-        self.num_blocks[row] = end
+        for group, blocks in enumerate(block_ids):
+            start = int(self.num_blocks[group, row])
+            end = start + len(blocks)
+            if end > self.block_tables.shape[2]:
+                raise BatchError(
+                    request_id,
+                    f"has {end} blocks but max_model_len allows {self.block_tables.shape[2]}",
+                )
+            self.block_tables[group, row, start:end] = blocks
+            self.num_blocks[group, row] = end

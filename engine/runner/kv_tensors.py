@@ -1,16 +1,20 @@
 """The paged KV cache as tensors: its layout, its size, how many blocks fit.
 
-A layer's cache is `[num_blocks, block_size, 2 * num_kv_heads, head_dim]`: a token's key heads, then
-its value heads. So a block is one contiguous piece of memory, and one gather or one write a layer
-serves keys and values together. Which block holds what is the scheduler's business
-(`engine.kv_cache`); block 0 is its null block and is never written.
+A tensor is `[num_blocks, block_size, num_kv_heads, key_dim + value_dim]`: of each head a token's
+key, then its value. So a block is one contiguous piece of memory, and one gather or one write a
+layer serves keys and values together. A tensor is shared by the layers at one place of all groups
+(`layer_groups`). Which block holds what is the scheduler's business (`engine.kv_cache`); block 0 is
+its null block and is never written.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
+
+from engine.runner.layer_groups import LayerGroup
 
 CPU_KV_BYTES = 1 << 30
 """KV cache on CPU where its size is not set: 1 GiB."""
@@ -22,52 +26,84 @@ class KVCacheSizeError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVShape:
-    """What one token's keys and values are."""
+    """What one token's keys and values are, and which layers keep them together."""
 
-    num_layers: int
+    groups: tuple[LayerGroup, ...]
     num_kv_heads: int
-    head_dim: int
+    key_dim: int
+    value_dim: int
     dtype: torch.dtype
 
+    @property
+    def num_tensors(self) -> int:
+        """Layers of the longest group."""
+        return max(len(group.layers) for group in self.groups)
+
+    @property
+    def token_bytes(self) -> int:
+        """Memory of one token in one layer."""
+        return self.num_kv_heads * (self.key_dim + self.value_dim) * self.dtype.itemsize
+
     def block_bytes(self, block_size: int) -> int:
-        """Returns the memory of one KV block over all layers."""
-        per_token = 2 * self.num_kv_heads * self.head_dim * self.dtype.itemsize
-        return self.num_layers * block_size * per_token
+        """Returns the memory of one KV block over the layers of its group."""
+        return self.num_tensors * block_size * self.token_bytes
 
 
 @dataclass(slots=True, eq=False)
 class PagedKVCache:
     """The cache of all layers, and the buffer that gathered keys and values pass through.
 
-    `layers[i]` is `[num_blocks, block_size, 2 * num_kv_heads, head_dim]`, zero at first: padding
-    reads the null block, and a NaN there would survive the mask.
+    Attributes:
+        layers: each layer's tensor, zero at first: padding reads the null block, and a NaN there
+            would survive the mask. Layers of different groups may share one.
+        groups: the layers of each block table.
+        key_dim: where in the last dimension values begin.
+        group_of: the group of each layer.
     """
 
     layers: list[torch.Tensor]
+    groups: tuple[LayerGroup, ...]
+    key_dim: int
+    group_of: list[int] = field(init=False)
     _gathered: torch.Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         self._gathered = self.layers[0].new_empty(0)
+        self.group_of = [0] * len(self.layers)
+        for index, group in enumerate(self.groups):
+            for layer in group.layers:
+                self.group_of[layer] = index
 
     @classmethod
     def allocate(
         cls, shape: KVShape, *, num_blocks: int, block_size: int, device: torch.device
     ) -> PagedKVCache:
         """Returns an empty cache. On CPU its memory is taken page by page, as blocks are used."""
-        size = (num_blocks, block_size, 2 * shape.num_kv_heads, shape.head_dim)
-        return cls(
-            [torch.zeros(size, dtype=shape.dtype, device=device) for _ in range(shape.num_layers)]
-        )
+        size = (num_blocks, block_size, shape.num_kv_heads, shape.key_dim + shape.value_dim)
+        tensors = [
+            torch.zeros(size, dtype=shape.dtype, device=device) for _ in range(shape.num_tensors)
+        ]
+        return cls(_spread(tensors, shape.groups), shape.groups, shape.key_dim)
+
+    @property
+    def block_size(self) -> int:
+        """Tokens of a block."""
+        return self.layers[0].shape[1]
+
+    @property
+    def token_bytes(self) -> int:
+        """Memory of one token in one layer."""
+        return self.layers[0][0, 0].nbytes
 
     def write(
         self, layer: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> None:
-        """Stores new tokens: key and value `[num_tokens, num_kv_heads, head_dim]` at `slots`."""
+        """Stores new tokens: key and value `[num_tokens, num_kv_heads, dim]` at `slots`."""
         cache = self.layers[layer]
-        cache.view(-1, *cache.shape[2:]).index_copy_(0, slots, torch.cat((key, value), dim=1))
+        cache.view(-1, *cache.shape[2:]).index_copy_(0, slots, torch.cat((key, value), dim=-1))
 
     def gather(self, layer: int, blocks: torch.Tensor) -> torch.Tensor:
-        """Returns the blocks' content, `[len(blocks), block_size, 2 * num_kv_heads, head_dim]`.
+        """Returns the blocks' content, `[len(blocks), block_size, num_kv_heads, both dims]`.
 
         The memory is used again by the next call: a fresh allocation of this size would cost more
         in page faults than the copy itself.
@@ -78,6 +114,12 @@ class PagedKVCache:
             self._gathered = cache.new_empty(numel)
         out = self._gathered[:numel].view(len(blocks), *cache.shape[1:])
         return torch.index_select(cache, 0, blocks, out=out)
+
+
+def _spread(tensors: Sequence[torch.Tensor], groups: Sequence[LayerGroup]) -> list[torch.Tensor]:
+    """Returns the tensor of each layer: that of its place in its group."""
+    places = {layer: i for group in groups for i, layer in enumerate(group.layers)}
+    return [tensors[places[layer]] for layer in range(len(places))]
 
 
 def choose_num_blocks(

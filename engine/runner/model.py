@@ -16,8 +16,12 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
+from engine.config import KVGroupConfig
 from engine.runner.attention import ATTENTION_NAME, AttentionMetadata, register
+from engine.runner.attention_needs import ask_layers
 from engine.runner.kv_tensors import KVShape
+from engine.runner.layer_groups import group_layers
+from engine.runner.model_error import ModelError
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -27,10 +31,6 @@ _DTYPES: dict[str, torch.dtype] = {
     "float16": torch.float16,
 }
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
-
-
-class ModelError(ValueError):
-    """A checkpoint that cannot be loaded; the message says which, why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +70,10 @@ class LoadedModel:
     max_position: int
     eos_token_ids: tuple[int, ...]
     weights_bytes: int
+
+    def kv_groups(self, block_size: int) -> tuple[KVGroupConfig, ...]:
+        """Returns the KV groups as the scheduler has to keep them."""
+        return tuple(group.config(block_size) for group in self.kv_shape.groups)
 
     def logits(self, inputs: ForwardInputs) -> torch.Tensor:
         """Returns the logits `[num_samples, vocab_size]` of the tokens that want them."""
@@ -121,7 +125,7 @@ def load_model(
         name=directory.name,
         device=chosen,
         dtype=torch_dtype,
-        kv_shape=_kv_shape(text_config, torch_dtype),
+        kv_shape=_kv_shape(module, text_config, torch_dtype),
         vocab_size=int(text_config.vocab_size),
         max_position=int(text_config.max_position_embeddings),
         eos_token_ids=_eos_token_ids(module, text_config),
@@ -151,12 +155,17 @@ def _load_module(directory: Path, dtype: torch.dtype) -> Any:
 
 
 def _check_supported(config: Any) -> None:
-    unknown = set(getattr(config, "layer_types", None) or ()) - _LAYER_TYPES
-    if unknown or getattr(config, "is_encoder_decoder", False):
-        kinds = ", ".join(sorted(unknown)) or "an encoder"
+    """Raises where the configuration alone says that the model cannot be served."""
+    kinds = sorted(set(getattr(config, "layer_types", None) or ()) - _LAYER_TYPES)
+    model_class = AutoModelForCausalLM._model_mapping.get(type(config), None)
+    if getattr(config, "is_encoder_decoder", False):
+        kinds = ["an encoder"]
+    elif model_class is not None and not model_class._supports_attention_backend:
+        kinds = ["attention that cannot be replaced"]
+    if kinds:
         raise ModelError(
-            f"model type {config.model_type!r} has {kinds}: only decoders with full or sliding "
-            "attention in every layer can run"
+            f"model type {config.model_type!r} has {', '.join(kinds)}: only decoders with full or "
+            "sliding attention in every layer can run; use another model"
         )
 
 
@@ -167,12 +176,13 @@ def _choose_dtype(name: DtypeName, config: Any) -> torch.dtype:
     return next((dtype for dtype in _DTYPES.values() if dtype is stored), torch.float32)
 
 
-def _kv_shape(config: Any, dtype: torch.dtype) -> KVShape:
-    num_heads = int(config.num_attention_heads)
+def _kv_shape(module: Any, config: Any, dtype: torch.dtype) -> KVShape:
+    layers = ask_layers(module, config)
     return KVShape(
-        num_layers=int(config.num_hidden_layers),
-        num_kv_heads=int(getattr(config, "num_key_value_heads", None) or num_heads),
-        head_dim=int(getattr(config, "head_dim", None) or config.hidden_size // num_heads),
+        groups=group_layers([layer.sliding_window for layer in layers]),
+        num_kv_heads=layers[0].num_kv_heads,
+        key_dim=layers[0].key_dim,
+        value_dim=layers[0].value_dim,
         dtype=dtype,
     )
 

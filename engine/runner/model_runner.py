@@ -13,7 +13,8 @@ import torch
 
 from engine.config import ConfigError, EngineConfig
 from engine.runner.attention import AttentionMetadata
-from engine.runner.input_batch import BatchInputs, InputBatch
+from engine.runner.batch_inputs import BatchInputs
+from engine.runner.input_batch import InputBatch
 from engine.runner.kv_tensors import PagedKVCache
 from engine.runner.model import ForwardInputs, LoadedModel
 from engine.runner.sampler import Sampler
@@ -34,7 +35,8 @@ class ModelRunner:
         seed: of the draws of requests that bring none.
 
     Raises:
-        ConfigError: the model cannot serve sequences of `max_model_len`.
+        ConfigError: the model cannot serve sequences of `max_model_len`, or its layers need other
+            KV groups.
     """
 
     def __init__(
@@ -51,11 +53,18 @@ class ModelRunner:
                 f"max_model_len is {scheduler.max_model_len} but {model.name} has "
                 f"{model.max_position} positions: lower --max-model-len"
             )
+        wanted = model.kv_groups(cache.block_size)
+        if cache.kv_groups != wanted:
+            raise ConfigError(
+                f"the KV groups are {cache.kv_groups} but the layers of {model.name} need "
+                f"{wanted}: take them from the model"
+            )
         self.model = model
         self.batch = InputBatch(
             max_num_seqs=scheduler.max_num_seqs,
             max_model_len=scheduler.max_model_len,
             block_size=cache.block_size,
+            num_groups=len(wanted),
         )
         self.kv_cache = PagedKVCache.allocate(
             model.kv_shape,

@@ -143,6 +143,13 @@ def _additions(settings: Mapping[str, Any], version: str | None) -> Iterator[Add
             'start vLLM with --kv-events-config \'{"enable_kv_cache_events": true, '
             '"publisher": "zmq"}\'',
         )
+    if settings.get("shutdown_timeout") == 0:
+        yield _with_flag(
+            version,
+            "whether an engine was ended or died (vLLM kills one that it ends, at once)",
+            "--shutdown-timeout",
+            "start vLLM with --shutdown-timeout 10, in which open requests end first",
+        )
     if settings.get("log_stats") is False:
         yield _with_flag(
             version,

@@ -17,6 +17,7 @@ FLAGS: Mapping[str, frozenset[str]] = {
             "--enable-prefix-caching",
             "--kv-events-config",
             "--otlp-traces-endpoint",
+            "--shutdown-timeout",
         }
     ),
 }

@@ -27,6 +27,10 @@ SELECT min(first_ts) AS first_ts, max(newest_ts) AS newest_ts FROM (
   UNION ALL SELECT min(ts), max(ts) FROM request_arrivals
   UNION ALL SELECT min(ts), max(ts) FROM request_finishes
   UNION ALL SELECT min(ts), max(ts) FROM heartbeats
+  UNION ALL SELECT min(ts), max(ts) FROM samples
+  UNION ALL SELECT min(ts), max(ts) FROM log_lines
+  UNION ALL SELECT min(ts), max(ts) FROM engine_spans
+  UNION ALL SELECT min(ts), max(ts) FROM kv_events
   UNION ALL SELECT min(started_ts), max(started_ts) FROM engines
 )
 """

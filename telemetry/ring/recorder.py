@@ -178,10 +178,10 @@ class RingRecorder:
             return
         self._is_open = False
         self._stop.set()
-        self._heart.join(timeout=1.0)
         self._state[_HEARTBEAT] = self._clock.now()
         self._writer.fence()
-        self._state[_CLOSED] = 1
+        self._state[_CLOSED] = 1  # at once: whoever ends the engine may not wait for its threads
+        self._heart.join(timeout=1.0)
         self._release()
 
     def _describe(self, engine: EngineRow) -> None:

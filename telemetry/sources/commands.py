@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import argparse
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from telemetry.sources.live import LiveSource
+from telemetry.sources.kv_events import command as kv_events
 from telemetry.sources.otlp import command as otlp
+from telemetry.sources.prometheus import command as prometheus
 from telemetry.sources.vllm_log import command as vllm_log
 
-_IMPORTS: tuple[ModuleType, ...] = (otlp, vllm_log)
-_LIVE: tuple[ModuleType, ...] = (otlp,)
+if TYPE_CHECKING:
+    from telemetry.sources.live import LiveSource
+
+_IMPORTS: tuple[ModuleType, ...] = (prometheus, otlp, vllm_log, kv_events)
+_LIVE: tuple[ModuleType, ...] = (prometheus, otlp, kv_events)
 
 
 def add_import(
@@ -29,7 +34,9 @@ def add_import(
         description="Brings what an operator already has of an engine into a step log. What it "
         "tells is diagnosed as far as it goes; what it cannot tell is named as not measured.",
     )
-    sources = parser.add_subparsers(dest="source", metavar="SOURCE", required=True)
+    sources = parser.add_subparsers(
+        dest="source", metavar="SOURCE", required=True, help="what it comes from"
+    )
     for module in _IMPORTS:
         module.add_import(sources, parents)
 

@@ -38,6 +38,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
     "Preemptions": ("preemptions-by-minute", "most-evicted", "who-evicted-others", "lost-tokens"),
     "The queue": ("why-nobody-admitted", "admission-gaps", "waits-by-reason", "adapter-waits"),
     "The engine": ("kv-holders", "token-work", "slowest-steps", "prefix-hits", "loads-by-tier"),
+    "The prefix cache, by KV events": ("kv-blocks-by-minute", "kv-blocks-stored-again"),
     "What was changed": ("settings-changes",),
 }
 """Every saved query of the library, in the order in which a post-mortem asks."""

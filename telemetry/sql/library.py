@@ -28,6 +28,7 @@ _ORDER = (
     "request_spans",
     "step_spans",
     "spans",
+    "request_traces",
     "metric_intervals",
     "metric_buckets",
     "metric_latencies",

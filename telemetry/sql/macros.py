@@ -112,9 +112,9 @@ _OTHERS = (
     ),
     Macro(
         signature="metric_names()",
-        doc="How engines and their versions spell what metric_intervals has as columns: the name of "
-        "a sample, the column, whether it is a gauge, a counter or a rate, which name counts first "
-        "(the lowest rank), and the label that it must have.",
+        doc="How engines and their versions spell what metric_intervals has as columns: the name "
+        "of a sample, the column, whether it is a gauge, a counter or a rate, which name counts "
+        "first (the lowest rank), and the label that it must have.",
         unit="rows",
         example="SELECT metric, rank FROM metric_names()\n"
         "WHERE canonical = 'kv_cache_usage_ratio' ORDER BY rank LIMIT 3",
@@ -128,7 +128,7 @@ _OTHERS = (
     ),
     Macro(
         signature="counter_rise(more, was_reset, rate, covered_ns)",
-        doc="What a counter rose by between two scrapes: the difference, or a rate per second times "
+        doc="What a counter rose by between two scrapes: the difference, or a rate a second times "
         "the time it covers; NULL after a reset. For metric_intervals; ask that.",
         unit="-",
         example="SELECT counter_rise(3, false, NULL, NULL) AS more,\n"

@@ -53,13 +53,18 @@ def _union(table: str, databases: list[str], more: list[str]) -> str:
 
 
 def _newest_engines(databases: list[str]) -> str:
-    """Each day's file describes its engines; one that ran past midnight counts once."""
+    """Each day's file describes its engines; one that ran past midnight counts once.
+
+    The newest description counts, but one without settings never before one that has them: a part
+    of a log file may lack the engine's start, which another part holds.
+    """
     parts = [f"SELECT *, '' AS day FROM memory.{_TEMPLATE}.engines"]
     parts += [f"SELECT *, '{database}' AS day FROM {database}.engines" for database in databases]
     union = " UNION ALL BY NAME ".join(parts)
     return (
         f"SELECT * EXCLUDE (day) FROM ({union}) "
-        "QUALIFY row_number() OVER (PARTITION BY engine ORDER BY day DESC) = 1"
+        "QUALIFY row_number() OVER "
+        "(PARTITION BY engine ORDER BY settings IS NULL, day DESC, started_ts DESC) = 1"
     )
 
 

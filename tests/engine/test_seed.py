@@ -603,7 +603,7 @@ class TestQuestion5PersistentBatch:
         row = batch.row_of("b")
         added = run.scheduler.requests["b"]
         held = run.scheduler.kv.block_ids(added)[0]
-        assert batch.block_tables[row, : len(held)].tolist() == held
+        assert batch.block_tables[0, row, : len(held)].tolist() == held
         assert batch.token_ids[row, :9].tolist() == list(added.token_ids[:9])
 
     def test_without_them_the_batch_would_keep_a_row_whose_blocks_are_anothers(self) -> None:

@@ -31,6 +31,7 @@ from telemetry.ring import RingRecorder
 from telemetry.ring.place import ring_name
 from telemetry.store.files import day_of
 from telemetry.vocabulary import FinishReason
+from tests.telemetry.recorded_sources import record_sources
 
 START = 1_764_417_720_000_000_000
 """2025-11-29 12:02:00 UTC, in ns since the Unix epoch."""
@@ -233,6 +234,7 @@ def record(directory: Path) -> Path:
         second.ring.close()
         collector.drain()
     shutil.rmtree(rings)
+    record_sources(directory, day_of(START))
     _keep_one_day(directory, day_of(START))
     return directory
 

@@ -26,6 +26,7 @@ ALL_ON: dict[str, Any] = {
     "cache": {"enable_prefix_caching": True},
     "kv_events": {"enable_kv_cache_events": True},
     "log_stats": True,
+    "shutdown_timeout": 10,
     "has_otlp_traces": True,
 }
 
@@ -169,6 +170,7 @@ ADDITIONS = [
     ({"cache": {"enable_prefix_caching": False}}, "--enable-prefix-caching"),
     ({"kv_events": None}, "--kv-events-config"),
     ({"kv_events": {"enable_kv_cache_events": False}}, "--kv-events-config"),
+    ({"shutdown_timeout": 0}, "--shutdown-timeout"),
     ({"log_stats": False}, "--disable-log-stats"),
 ]
 

@@ -10,40 +10,39 @@ Either may be gzip.
 
 from __future__ import annotations
 
-import gzip
 import json
 import struct
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from telemetry.errors import ImportRefused
 from telemetry.sources.kv_events.messages import (
     MOST_BYTES,
     Batch,
-    Cleared,
-    Event,
+    CacheEvent,
     NotEventsError,
-    Removed,
-    Stored,
     decode,
+    nanoseconds,
 )
+from telemetry.sources.opening import opened
 
-_GZIP = b"\x1f\x8b"
 _HEAD = struct.Struct("<I8s")
+_KINDS: dict[str, Literal["stored", "removed", "cleared"]] = {
+    "BlockStored": "stored",
+    "BlockRemoved": "removed",
+    "AllBlocksCleared": "cleared",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A message of a file. `sizes` stand for the hashes that a list of sizes does not have."""
+    """A message of a file."""
 
-    place: str
     number: int
     topic: bytes
     batch: Batch
-    sizes: list[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +58,10 @@ def captured_in(path: Path) -> Iterator[Captured | Unread]:
     Raises:
         ImportRefused: It cannot be read on; the message says why.
     """
-    try:
-        with _opened(path) as stream:
-            is_json = stream.read(1) == b"{"
-            stream.seek(0)
-            yield from (_json_lines if is_json else _raw)(path, stream)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ImportRefused(f"{path} is no whole gzip: {error}") from None
-    except OSError as error:
-        raise ImportRefused(f"{path} cannot be read: {error.strerror or error}") from None
-
-
-def _opened(path: Path) -> BinaryIO:
-    with path.open("rb") as file:
-        is_gzip = file.read(len(_GZIP)) == _GZIP
-    return gzip.open(path, "rb") if is_gzip else path.open("rb")  # type: ignore[return-value]
+    with opened(path) as stream:
+        is_json = stream.read(1) == b"{"
+        stream.seek(0)
+        yield from (_json_lines if is_json else _raw)(path, stream)
 
 
 def _raw(path: Path, stream: BinaryIO) -> Iterator[Captured | Unread]:
@@ -91,7 +79,7 @@ def _raw(path: Path, stream: BinaryIO) -> Iterator[Captured | Unread]:
             yield Unread(f"{place} is cut off")
             return
         try:
-            yield Captured(place, int.from_bytes(number, "big"), b"", decode(payload))
+            yield Captured(int.from_bytes(number, "big"), b"", decode(payload))
         except NotEventsError as error:
             yield Unread(f"{place}: {error}")
         index += 1
@@ -101,32 +89,30 @@ def _json_lines(path: Path, stream: BinaryIO) -> Iterator[Captured | Unread]:
     for number, line in enumerate(iter(lambda: stream.readline(MOST_BYTES + 1), b""), 1):
         place = f"{path.name}:{number}"
         try:
-            yield _from_json(place, json.loads(line))
+            yield _from_json(json.loads(line))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             yield Unread(f"{place}: no message of KV events: {error!r}")
 
 
-def _from_json(place: str, told: dict[str, Any]) -> Captured:
+def _from_json(told: dict[str, Any]) -> Captured:
     events = [_event(each) for each in told["ev"]]
     batch = Batch(
-        ts=round(float(told["ts"]) * 1e9),
+        ts=nanoseconds(float(told["ts"])),
         rank=None if told["dp"] is None else int(told["dp"]),
-        events=[event for event, _ in events if event is not None],
-        num_unknown=sum(event is None for event, _ in events),
+        events=[event for event in events if event is not None],
+        num_unknown=sum(event is None for event in events),
     )
-    sizes = [size for event, size in events if event is not None]
-    return Captured(place, int(told["seq"]), str(told["topic"]).encode(), batch, sizes)
+    return Captured(int(told["seq"]), str(told["topic"]).encode(), batch)
 
 
-def _event(told: dict[str, Any]) -> tuple[Event | None, int]:
-    medium, size = told.get("medium"), int(told.get("n") or 0)
-    match told["t"]:
-        case "BlockStored":
-            size_of_block, group = told.get("bs"), told.get("grp")
-            return Stored([], block_size=size_of_block, medium=medium, group_idx=group), size
-        case "BlockRemoved":
-            return Removed([], medium=medium, group_idx=told.get("grp")), size
-        case "AllBlocksCleared":
-            return Cleared(), size
-        case _:
-            return None, size
+def _event(told: dict[str, Any]) -> CacheEvent | None:
+    kind = _KINDS.get(told["t"])
+    if kind is None:
+        return None
+    return CacheEvent(
+        kind=kind,
+        num_blocks=None if kind == "cleared" else int(told["n"]),
+        block_size=told.get("bs"),
+        medium=told.get("medium"),
+        group=told.get("grp"),
+    )

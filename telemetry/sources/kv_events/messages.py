@@ -9,7 +9,7 @@ place counts, token ids are passed over as bytes.
 from __future__ import annotations
 
 import math
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -27,9 +27,32 @@ class NotEventsError(ValueError):
     """Bytes are no message of KV events; the message says why."""
 
 
-class Stored(Struct, tag="BlockStored"):
-    """Blocks have entered the cache."""
+class CacheEvent(Struct, frozen=True, kw_only=True):
+    """What happened to blocks of the prefix cache. `hashes` is None where the source tells none."""
 
+    kind: Literal["stored", "removed", "cleared"]
+    num_blocks: int | None = None
+    hashes: list[BlockHash] | None = None
+    parent: BlockHash | None = None
+    block_size: int | None = None
+    medium: str | None = None
+    adapter: str | None = None
+    group: int | None = None
+
+
+class Batch(Struct, frozen=True, kw_only=True):
+    """A message. `num_unknown` are events of kinds, or shapes, that are not known here."""
+
+    ts: int
+    rank: int | None
+    events: list[CacheEvent]
+    num_unknown: int
+
+
+# ------------------------------------------------------------------------------- on the wire
+
+
+class _Stored(Struct, tag="BlockStored"):
     block_hashes: _Hashes
     parent_block_hash: BlockHash | None = None
     block_size: int | None = None
@@ -39,16 +62,14 @@ class Stored(Struct, tag="BlockStored"):
     group_idx: int | None = None
 
 
-class Removed(Struct, tag="BlockRemoved"):
-    """Blocks have left the cache."""
-
+class _Removed(Struct, tag="BlockRemoved"):
     block_hashes: _Hashes
     medium: str | None = None
     group_idx: int | None = None
 
 
-class Cleared(Struct, tag="AllBlocksCleared"):
-    """The cache was emptied."""
+class _Cleared(Struct, tag="AllBlocksCleared"):
+    pass
 
 
 class _StoredArray(Struct, tag="BlockStored", array_like=True):
@@ -76,20 +97,8 @@ class _Batch(Struct, array_like=True):
     data_parallel_rank: int | None = None
 
 
-Event: TypeAlias = Stored | Removed | Cleared
-
-
-class Batch(Struct, frozen=True):
-    """A message. `num_unknown` are events of kinds, or shapes, that are not known here."""
-
-    ts: int
-    rank: int | None
-    events: list[Event]
-    num_unknown: int
-
-
 _batches = msgspec.msgpack.Decoder(_Batch)
-_maps = msgspec.msgpack.Decoder(Stored | Removed | Cleared)
+_maps = msgspec.msgpack.Decoder(_Stored | _Removed | _Cleared)
 _arrays = msgspec.msgpack.Decoder(_StoredArray | _RemovedArray | _ClearedArray)
 _DECODING = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
@@ -106,40 +115,47 @@ def decode(payload: bytes) -> Batch:
         raise NotEventsError(f"no message of KV events: {error}") from None
     if not 0 < batch.ts < math.inf:
         raise NotEventsError(f"no message of KV events: its time is {batch.ts}")
-    events: list[Event] = []
-    for raw in batch.events:
-        event = _event(raw)
-        if event is not None:
-            events.append(event)
+    events = [event for event in map(_event, batch.events) if event is not None]
     return Batch(
-        ts=round(min(batch.ts, 9e9) * 1e9),
+        ts=nanoseconds(min(batch.ts, 9e9)),
         rank=batch.data_parallel_rank,
         events=events,
         num_unknown=len(batch.events) - len(events),
     )
 
 
-def _event(raw: Raw) -> Event | None:
+def nanoseconds(seconds: float) -> int:
+    """Returns a time in ns, to the last digit that the float has."""
+    whole, part = divmod(seconds, 1)
+    return int(whole) * 10**9 + round(part * 1e9)
+
+
+def _event(raw: Raw) -> CacheEvent | None:
     try:
-        if _is_map(raw):
-            return _maps.decode(raw)
-        found = _arrays.decode(raw)
+        found = (_maps if _is_map(raw) else _arrays).decode(raw)
     except _DECODING:
         return None
     match found:
-        case _StoredArray():
-            return Stored(
-                block_hashes=found.block_hashes,
-                parent_block_hash=found.parent_block_hash,
+        case _Stored() | _StoredArray():
+            return CacheEvent(
+                kind="stored",
+                num_blocks=len(found.block_hashes),
+                hashes=found.block_hashes,
+                parent=found.parent_block_hash,
                 block_size=found.block_size,
-                lora_id=found.lora_id,
                 medium=found.medium,
-                lora_name=found.lora_name,
+                adapter=found.lora_name or (None if found.lora_id is None else str(found.lora_id)),
+                group=getattr(found, "group_idx", None),
             )
-        case _RemovedArray():
-            return Removed(block_hashes=found.block_hashes, medium=found.medium)
-        case _ClearedArray():
-            return Cleared()
+        case _Removed() | _RemovedArray():
+            return CacheEvent(
+                kind="removed",
+                num_blocks=len(found.block_hashes),
+                hashes=found.block_hashes,
+                medium=found.medium,
+                group=getattr(found, "group_idx", None),
+            )
+    return CacheEvent(kind="cleared")
 
 
 def _is_map(raw: Raw) -> bool:

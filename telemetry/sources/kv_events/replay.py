@@ -18,12 +18,10 @@ _END = (-1).to_bytes(8, "big", signed=True)
 _NUMBER_BYTES = 8
 
 
-def fetch(
-    context: zmq.Context[Any], address: str, wanted: range, *, seconds: float = PATIENCE_SECONDS
-) -> dict[int, bytes]:
+def fetch(context: zmq.Context[Any], address: str, wanted: range) -> dict[int, bytes]:
     """Returns the payloads of `wanted` messages by number, as far as they come in time."""
     found: dict[int, bytes] = {}
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE_SECONDS
     with context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.MAXMSGSIZE, MOST_BYTES)

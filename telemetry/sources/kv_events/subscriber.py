@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from telemetry.errors import CollectorError
 from telemetry.sources.kv_events.endpoints import Endpoint
@@ -18,8 +20,10 @@ from telemetry.sources.kv_events.hashes import BlockHasher, key_of
 from telemetry.sources.kv_events.messages import MOST_BYTES, NotEventsError, decode
 from telemetry.sources.kv_events.replay import fetch
 from telemetry.sources.kv_events.rows import rows_of
-from telemetry.sources.kv_events.streams import Stream, Streams
+from telemetry.sources.kv_events.streams import LARGEST_NUMBER, Stream, Streams
 from telemetry.sources.rows import SourceRows
+
+_log = logging.getLogger("stepscope.collector")
 
 EARLIEST_NS, LATEST_NS = 24 * 3600 * 10**9, 3600 * 10**9
 """How long ago, and how far ahead, a message's time may be. Others tell of a clock that is off."""
@@ -29,6 +33,7 @@ _LONGEST_RECONNECT_MS = 5_000
 _POLL_MS = 200
 _GOODBYE_SECONDS = 5.0
 _NUMBER_BYTES = 8
+_TOO_LARGE = LARGEST_NUMBER.to_bytes(_NUMBER_BYTES, "big")
 
 
 @dataclass(slots=True)
@@ -38,6 +43,7 @@ class _Listening:
     endpoint: Endpoint
     shown: str
     streams: Streams
+    num_connections: int = 0
     num_messages: int = 0
     num_rows: int = 0
     num_replayed: int = 0
@@ -45,7 +51,7 @@ class _Listening:
     last_ns: int | None = None
 
     def status(self, now: int) -> str:
-        verb = "bound" if self.endpoint.binds else "connected"
+        peers = f"{self.num_connections:,} connected"
         parts = [f"{self.num_messages:,} messages, {self.num_rows:,} rows"]
         if self.last_ns is not None:
             parts.append(f"the last {(now - self.last_ns) / 1e9:,.1f} s ago")
@@ -57,7 +63,7 @@ class _Listening:
         ):
             if number:
                 parts.append(f"{number:,} {told}")
-        return f"{self.shown} ({verb}): {', '.join(parts)}"
+        return f"{self.shown} ({peers}): {', '.join(parts)}"
 
 
 @dataclass(slots=True)
@@ -81,8 +87,7 @@ class KvEventsListener:
         hasher = BlockHasher(key_of(self.log))
         self._context = zmq.Context()
         try:
-            for endpoint in self.endpoints:
-                self._open(endpoint)
+            self._listening = dict(map(self._open, self.endpoints))
         except BaseException:
             self._context.destroy(linger=0)
             raise
@@ -91,13 +96,14 @@ class KvEventsListener:
         )
         self._thread.start()
 
-    def _open(self, endpoint: Endpoint) -> None:
+    def _open(self, endpoint: Endpoint) -> tuple[Any, _Listening]:
         socket = self._context.socket(zmq.SUB)
         socket.setsockopt(zmq.RCVHWM, MOST_WAITING)
         socket.setsockopt(zmq.MAXMSGSIZE, MOST_BYTES)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, _LONGEST_RECONNECT_MS)
         socket.setsockopt(zmq.IPV6, int("[" in endpoint.address))
         socket.subscribe(b"")
+        socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         try:
             (socket.bind if endpoint.binds else socket.connect)(endpoint.address)
         except zmq.ZMQError as error:
@@ -106,7 +112,12 @@ class KvEventsListener:
                 f"{endpoint.address} cannot be {verb}: {error}. Choose another address"
             ) from None
         shown = socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        self._listening[socket] = _Listening(endpoint, shown, Streams(endpoint.address))
+        return socket, _Listening(endpoint, shown, Streams(endpoint.address))
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens, with the ports that the system chose."""
+        return [each.shown for each in self._listening.values()]
 
     def close(self) -> None:
         """Stops listening."""
@@ -116,25 +127,48 @@ class KvEventsListener:
 
     def status(self) -> str:
         """Returns what came from each address."""
+        if self._thread is None:
+            return "KV events: not listening yet"
         lines = [each.status(time.time_ns()) for each in self._listening.values()]
-        return f"KV events at {'; '.join(lines) or 'no address yet'}"
+        ended = "" if self._thread.is_alive() else " (ended: see the collector's log)"
+        return f"KV events at {'; '.join(lines)}{ended}"
 
     # --------------------------------------------------------------------- the thread's own
 
     def _listen(self, rows: SourceRows, hasher: BlockHasher) -> None:
         poller = zmq.Poller()
-        for socket in self._listening:
+        monitored = {socket.get_monitor_socket(): socket for socket in self._listening}
+        for socket in (*self._listening, *monitored):
             poller.register(socket, zmq.POLLIN)
-        with closing(_Context(self._context)):
+        try:
             while not self._stop.is_set():
                 for socket, _ in poller.poll(_POLL_MS):
-                    self._take(self._listening[socket], socket.recv_multipart(), rows, hasher)
+                    if socket in monitored:
+                        self._hear_of_connection(socket, monitored[socket])
+                    else:
+                        self._take(self._listening[socket], socket.recv_multipart(), rows, hasher)
+        except Exception:  # the collector goes on without this source
+            _log.exception("KV events are not listened to any more")
+        finally:
+            self._context.destroy(linger=0)
+
+    def _hear_of_connection(self, monitor: Any, socket: Any) -> None:
+        """Counts connections. ZeroMQ gives one up for ever after a message that is too large."""
+        place = self._listening[socket]
+        if recv_monitor_message(monitor)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            place.num_connections += 1
+            return
+        place.num_connections = max(0, place.num_connections - 1)
+        if not place.endpoint.binds:
+            with suppress(zmq.ZMQError):  # it has let go of it by itself
+                socket.disconnect(place.endpoint.address)
+            socket.connect(place.endpoint.address)
 
     def _take(
         self, place: _Listening, frames: list[bytes], rows: SourceRows, hasher: BlockHasher
     ) -> None:
         """Takes a message: topic, number, payload; and before it those that it shows missing."""
-        if len(frames) != 3 or len(frames[1]) != _NUMBER_BYTES:
+        if len(frames) != 3 or len(frames[1]) != _NUMBER_BYTES or frames[1] >= _TOO_LARGE:
             place.num_garbled += 1
             return
         topic, number, payload = frames[0], int.from_bytes(frames[1], "big"), frames[2]
@@ -189,13 +223,3 @@ def _stream(place: _Listening, topic: bytes, payload: bytes) -> Stream | None:
         return place.streams.find(topic, decode(payload).rank)
     except NotEventsError:
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Context:
-    """A ZeroMQ context that is closed with all its sockets, by the thread that uses them."""
-
-    context: Any
-
-    def close(self) -> None:
-        self.context.destroy(linger=0)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from telemetry.errors import StepscopeError
-from telemetry.sources.live import LiveSource
 
 if TYPE_CHECKING:
+    from telemetry.sources.live import LiveSource
     from telemetry.sources.otlp.listener import Address
 
 GRPC, HTTP = ("127.0.0.1", 4317), ("127.0.0.1", 4318)
@@ -34,7 +34,7 @@ def add_import(
 
 def _import(args: argparse.Namespace) -> int:
     from telemetry.sources.importing import Import
-    from telemetry.sources.otlp.files import content_digest
+    from telemetry.sources.opening import content_digest
     from telemetry.sources.otlp.importing import import_files
     from telemetry.sources.summary import summary
 
@@ -43,7 +43,7 @@ def _import(args: argparse.Namespace) -> int:
     digest = content_digest(args.files)
     with Import(args.log, source="otlp", name=name, digest=digest, unit="spans") as job:
         import_files(job, args.files)
-    print(summary(job.told, args.log))
+    print(summary(job.told))
     return 0
 
 

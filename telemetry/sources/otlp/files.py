@@ -6,20 +6,17 @@ a file is, its name says, or else its first byte. A message is read at a time.
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from telemetry.errors import ImportRefused
+from telemetry.sources.opening import opened
 from telemetry.sources.otlp.decoding import ExportRequest, from_json, from_protobuf
 
 MOST_BYTES = 64 << 20
 """Of one message, unpacked."""
-_GZIP = b"\x1f\x8b"
 _JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
 _PROTOBUF_ENDINGS = (".pb", ".bin", ".proto")
 _CHUNK_BYTES = 1 << 20
@@ -40,38 +37,11 @@ def messages_in(path: Path) -> Iterator[Message]:
     Raises:
         ImportRefused: It cannot be read on; the message says why.
     """
-    try:
-        with _opened(path) as stream:
-            if _is_json(path, stream):
-                yield from _json_messages(path, stream)
-            elif payload := _all_of(path, stream):
-                yield Message(path.name, payload, from_protobuf)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ImportRefused(f"{path} is no whole gzip: {error}") from None
-    except OSError as error:
-        raise ImportRefused(f"{path} cannot be read: {error.strerror or error}") from None
-
-
-def content_digest(paths: Iterable[Path]) -> bytes:
-    """Returns a digest of what lies in the files, in whatever order they are named.
-
-    Raises:
-        ImportRefused: One of them cannot be read.
-    """
-    digests = []
-    for path in paths:
-        try:
-            with path.open("rb") as file:
-                digests.append(hashlib.file_digest(file, "blake2b").digest())
-        except OSError as error:
-            raise ImportRefused(f"{path} cannot be read: {error.strerror or error}") from None
-    return hashlib.blake2b(b"".join(sorted(digests))).digest()
-
-
-def _opened(path: Path) -> BinaryIO:
-    with path.open("rb") as file:
-        is_gzip = file.read(len(_GZIP)) == _GZIP
-    return gzip.open(path, "rb") if is_gzip else path.open("rb")  # type: ignore[return-value]
+    with opened(path) as stream:
+        if _is_json(path, stream):
+            yield from _json_messages(path, stream)
+        elif payload := _all_of(path, stream):
+            yield Message(path.name, payload, from_protobuf)
 
 
 def _is_json(path: Path, stream: BinaryIO) -> bool:
@@ -86,7 +56,7 @@ def _is_json(path: Path, stream: BinaryIO) -> bool:
 def _json_messages(path: Path, stream: BinaryIO) -> Iterator[Message]:
     """Yields a message a line, or the whole file where its first line is no whole one."""
     line = stream.readline(MOST_BYTES + 1)
-    if line.strip() and not line.rstrip().endswith(b"}"):
+    if line.strip() and len(line) <= MOST_BYTES and not line.rstrip().endswith(b"}"):
         yield Message(path.name, line + _all_of(path, stream, len(line)), from_json)
         return
     number = 1

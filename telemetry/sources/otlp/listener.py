@@ -36,7 +36,7 @@ class OtlpListener:
     def __init__(self, addresses: Addresses) -> None:
         self._addresses = addresses
         self._servers: list[_Server] = []
-        self._places: list[str] = []
+        self._places: tuple[str, ...] = ()
         self._intake: Intake | None = None
 
     def start(self, rows: SourceRows) -> None:
@@ -45,19 +45,21 @@ class OtlpListener:
         Raises:
             CollectorError: An address cannot be listened at.
         """
-        self._intake = intake = Intake(rows)
+        intake = Intake(rows)
+        places = []
         if self._addresses.grpc is not None:
             host, port = self._addresses.grpc
             grpc = _listening("--otlp-grpc", host, port, lambda: GrpcServer(host, port, intake))
             self._servers.append(grpc)
-            self._places.append(f"grpc {grpc.address}")
+            places.append(f"grpc {grpc.address}")
         if self._addresses.http is not None:
             web_host, web_port = self._addresses.http
             web = _listening(
                 "--otlp-http", web_host, web_port, lambda: HttpServer(web_host, web_port, intake)
             )
             self._servers.append(web)
-            self._places.append(f"http {web.url}")
+            places.append(f"http {web.url}")
+        self._intake, self._places = intake, tuple(places)
 
     def close(self) -> None:
         """Stops listening."""
@@ -67,8 +69,9 @@ class OtlpListener:
 
     def status(self) -> str:
         """Returns where it listens, and what came."""
-        came = "not listening yet" if self._intake is None else self._intake.status()
-        return f"OTLP at {' and '.join(self._places) or '–'}: {came}"
+        if self._intake is None:
+            return "OTLP: not listening yet"
+        return f"OTLP at {' and '.join(self._places)}: {self._intake.status()}"
 
 
 def _listening(flag: str, host: str, port: int, start: Callable[[], _Started]) -> _Started:

@@ -13,7 +13,7 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -57,6 +57,32 @@ class Scrapes:
     flags: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Launch flags by target."""
 
+    def add(self, folder: Path, names: Iterable[str], target: str) -> bool:
+        """Takes the pages among the files of one folder; returns whether there are any."""
+        has_pages = False
+        for name in names:
+            if not _PAGE.fullmatch(name):
+                if name != FILE_NAME:
+                    self.others.append(name)
+            elif (ts := time_in(name)) is None:
+                self.unread.append(f"{name}: no time in its name (like metrics_1795953167.prom)")
+            else:
+                has_pages = True
+                self.pages.append(PageFile(folder / name, target, ts))
+        return has_pages
+
+    def add_flags(self, directory: Path, folder: Path, target: str) -> None:
+        """Takes the launch flags that lie nearest: in the folder, or above it in the directory.
+
+        Raises:
+            ImportRefused: They cannot be read.
+        """
+        while not (folder / FILE_NAME).is_file():
+            if folder == directory:
+                return
+            folder = folder.parent
+        self.flags[target] = read_flags(folder / FILE_NAME)
+
     def digest(self) -> bytes:
         """Returns the digest of all pages: what they hold, of what, and when."""
         whole = hashlib.blake2b(digest_size=16)
@@ -76,8 +102,8 @@ def find_scrapes(directory: Path, name: str) -> Scrapes:
     found = Scrapes()
     for folder, names in _walk(directory):
         target = folder.relative_to(directory).as_posix()
-        if _add_pages(found, folder, names, name if target == "." else target):
-            _add_flags(found, directory, folder, name if target == "." else target)
+        if found.add(folder, names, name if target == "." else target):
+            found.add_flags(directory, folder, name if target == "." else target)
     found.pages.sort(key=lambda page: (page.ts, page.target, page.path))
     if not found.pages and not found.unread:
         there = f"{len(found.others)} other files, like {found.others[0]}" if found.others else ""
@@ -98,30 +124,6 @@ def _walk(directory: Path) -> Iterator[tuple[Path, list[str]]]:
     for folder, folders, names in os.walk(directory):
         folders[:] = sorted(each for each in folders if not each.startswith("."))
         yield Path(folder), sorted(each for each in names if not each.startswith("."))
-
-
-def _add_pages(found: Scrapes, folder: Path, names: list[str], target: str) -> bool:
-    """Takes the pages of one folder; returns whether there are any."""
-    has_pages = False
-    for name in names:
-        if not _PAGE.fullmatch(name):
-            if name != FILE_NAME:
-                found.others.append(name)
-        elif (ts := time_in(name)) is None:
-            found.unread.append(f"{name}: no time in its name (like metrics_1795953167.514.prom)")
-        else:
-            has_pages = True
-            found.pages.append(PageFile(folder / name, target, ts))
-    return has_pages
-
-
-def _add_flags(found: Scrapes, directory: Path, folder: Path, target: str) -> None:
-    """Takes the launch flags that lie nearest: beside the pages, or above them in the directory."""
-    while not (folder / FILE_NAME).is_file():
-        if folder == directory:
-            return
-        folder = folder.parent
-    found.flags[target] = read_flags(folder / FILE_NAME)
 
 
 def _drop_repeated(found: Scrapes) -> None:

@@ -1,8 +1,8 @@
-"""Imports one file of metrics whose lines have times: OpenMetrics text, or a federated page.
+"""Imports one file of metrics whose lines have times: OpenMetrics text, a federated page.
 
-`promtool tsdb dump-openmetrics` and `promtool tsdb dump` write such files, a Prometheus' `/federate`
-shows such a page. Times are in seconds, or in milliseconds: the size tells. The file is read twice
-and never held: once for its digest, its engines and its extent, once for its samples.
+`promtool tsdb dump-openmetrics` and `promtool tsdb dump` write such files, `/federate` of a
+Prometheus shows such a page. Times are in seconds, or in milliseconds: their size tells. The file
+is read twice and never held: once for its digest, its engines and its extent, then for its samples.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import gzip
 import hashlib
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import BufferedReader
 from itertools import islice
 from pathlib import Path
@@ -46,7 +46,8 @@ class _Extent:
     """Samples of an engine without a time."""
     num_server: int = 0
     """Samples of processes, those without an engine too."""
-    left_out: list[str] = field(default_factory=list)
+    others: str = ""
+    """What there is instead, in words."""
 
 
 def import_dump(log: Path, path: Path, name: str, moved: Callable[[int, int], None]) -> ImportTold:
@@ -95,7 +96,10 @@ def _look_through(path: Path, name: str, moved: Callable[[int, int], None]) -> _
             extent.first_ns = ts if extent.first_ns is None else min(extent.first_ns, ts)
             extent.last_ns = max(extent.last_ns, ts)
     extent.digest = whole.digest()
-    extent.left_out = list(reader.left_out) or reader.take_unread()
+    if reader.left_out:
+        extent.others = f"it has {names_text(reader.left_out)}"
+    elif unread := reader.take_unread():
+        extent.others = f"it begins with {unread[0][:60]!r}"
     return extent
 
 
@@ -170,9 +174,7 @@ def _why_nothing(path: Path, extent: _Extent) -> str:
         )
     if not path.stat().st_size:
         return f"{path} is empty: save there what an engine's /metrics shows"
-    names = names_text(extent.left_out)
     return (
-        f"{path} has no metric of a vLLM or an SGLang"
-        + (f": it has {names}" if names else "")
-        + ". Save there what their /metrics shows"
+        f"{path} has no metric of a vLLM or an SGLang{': ' if extent.others else ''}"
+        f"{extent.others}. Save there what their /metrics shows"
     )

@@ -22,6 +22,7 @@ from telemetry.sources.identity import engine_number
 from telemetry.sources.prometheus import flags as launch
 from telemetry.sources.prometheus.names import SGLANG_PREFIXES
 from telemetry.sources.prometheus.series import MOST_SERIES, Series
+from telemetry.sources.vllm.settings import PRIVATE
 
 SOURCE = "prometheus"
 ONLY_RANK = "0"
@@ -161,6 +162,15 @@ class Engines:
             self._numbers[series] = found
         return found
 
+    def all_numbers(self) -> list[int]:
+        """Returns the engines that are known; without any, the one that an address is taken for."""
+        known = [
+            number_of(target.name, rank)
+            for target in self._targets.values()
+            for rank in target.known_ranks
+        ]
+        return known or [number_of(self._default.name, ONLY_RANK)]
+
     def has_engine(self, series: Series) -> bool:
         """Returns whether there is an engine at the series' target, as far as is known."""
         return bool(self.target_of(series).known_ranks)
@@ -193,7 +203,7 @@ def _learn(target: Target, series: Series, value: float | None) -> None:
         target.settings[rank] = {
             label: text
             for label, text in series.labels.items()
-            if text != "None" and label not in _NOT_SETTINGS and not launch.PRIVATE.search(label)
+            if text != "None" and label not in _NOT_SETTINGS and not PRIVATE.search(label)
         }
 
 

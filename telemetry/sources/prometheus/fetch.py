@@ -11,7 +11,7 @@ import http.client
 import socket
 import ssl
 import threading
-import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, urljoin, urlsplit, urlunsplit
@@ -118,6 +118,8 @@ class Client:
         self._most_bytes = most_bytes
         self._context = access.context() if url.scheme == "https" else None
         self._connection: http.client.HTTPConnection | None = None
+        self._socket: socket.socket | None = None
+        self._answer: http.client.HTTPResponse | None = None
         self._is_late = False
 
     def get(self, path: str, *, accept: str) -> bytes:
@@ -139,7 +141,7 @@ class Client:
             raise FetchError(self._reason(error)) from None
         finally:
             timer.cancel()
-            self.close()
+            self._let_go()
 
     def _follow(self, path: str, headers: dict[str, str]) -> bytes:
         base = urlunsplit((self._url.scheme, self._url.netloc, "", "", ""))
@@ -153,19 +155,24 @@ class Client:
                     f"it sends on to another server, {place.scheme}://{place.netloc}: name that one"
                 )
             path = place.path + (f"?{place.query}" if place.query else "")
-            self.close()
+            self._let_go()
         raise FetchError("it sends on in a circle")
 
     def _ask(self, path: str, headers: dict[str, str]) -> http.client.HTTPResponse:
+        self._connection = connection = self._connect()
+        connection.connect()
+        self._socket = connection.sock  # the connection forgets it while an answer is read
+        connection.request("GET", path or "/", headers=headers)
+        self._answer = connection.getresponse()
+        return self._answer
+
+    def _connect(self) -> http.client.HTTPConnection:
         host, port = self._url.hostname or "", self._url.port
         if self._context is None:
-            self._connection = http.client.HTTPConnection(host, port, timeout=self._timeout)
-        else:
-            self._connection = http.client.HTTPSConnection(
-                host, port, timeout=self._timeout, context=self._context
-            )
-        self._connection.request("GET", path or "/", headers=headers)
-        return self._connection.getresponse()
+            return http.client.HTTPConnection(host, port or 80, timeout=self._timeout)
+        return http.client.HTTPSConnection(
+            host, port or 443, timeout=self._timeout, context=self._context
+        )
 
     def _body(self, answer: http.client.HTTPResponse) -> bytes:
         if answer.status != 200:
@@ -178,6 +185,8 @@ class Client:
         body = answer.read(self._most_bytes + 1)
         if len(body) > self._most_bytes:
             raise TooLargeError(f"it answers with more than {self._most_bytes >> 20} MiB")
+        if self._is_late or answer.length:
+            raise http.client.IncompleteRead(body, answer.length)
         return body
 
     def _reason(self, error: Exception) -> str:
@@ -196,18 +205,13 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Ends the request under way, if there is one."""
-        connection = self._connection
-        if connection is None:
-            return
-        if connection.sock is not None:
-            try:
-                connection.sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # the server was quicker
-        connection.close()
+        """Ends the request under way, if there is one; the thread that asked lets go of it."""
+        with suppress(OSError):  # the server was quicker
+            if self._socket is not None:
+                self._socket.shutdown(socket.SHUT_RDWR)
 
-
-def pause_after(begun: float, interval: float) -> float:
-    """Returns how long to wait for the next turn; turns that were missed are left out."""
-    return interval - (time.monotonic() - begun) % interval
+    def _let_go(self) -> None:
+        for part in (self._answer, self._connection):
+            if part is not None:
+                part.close()
+        self._answer = self._connection = self._socket = None

@@ -8,6 +8,10 @@ from telemetry.sources.prometheus.page import PageReader
 from telemetry.sources.telling import ImportTold
 
 MOST_NAMED = 4
+KNOWS_NOT = (
+    "a scrape knows no single request, no cause of a preemption and nothing between two scrapes: "
+    "docs/sources.md says what else"
+)
 
 
 def add_notes(told: ImportTold, reader: PageReader) -> None:
@@ -18,10 +22,7 @@ def add_notes(told: ImportTold, reader: PageReader) -> None:
         told.notes.append(f"lines that are no samples: {reader.num_unread:,}{like}")
     if left_out := names_text(reader.left_out):
         told.notes.append(f"left out as not the engine's own: {left_out}")
-    told.notes.append(
-        "a scrape has no single request and no cause of a preemption: docs/sources.md says what "
-        "it cannot know"
-    )
+    told.notes.append(KNOWS_NOT)
 
 
 def names_text(metrics: Iterable[str]) -> str:

@@ -109,19 +109,23 @@ def parse_series(head: str) -> tuple[str, dict[str, str]]:
 
 
 def whole_lines(text: str) -> tuple[list[str], str | None]:
-    """Returns the lines of a page, and the metric that was cut off with its end, if one was.
+    """Returns the lines of a page, and the metric in which it was cut off, if it was.
 
-    A page ends with the end of a line. Where one does not, its last metric is left out: a counter
+    A page ends with the end of a line. Where one does not, its last family is left out: a counter
     of which some labels are missing would look as if it had fallen.
     """
     lines = text.split("\n")
-    last = lines.pop()
-    if not last.strip() or last.startswith("# EOF"):
+    last = lines.pop().strip()
+    if not last or last == "# EOF":
         return lines, None
-    metric = _name_of(last)
-    while lines and (lines[-1].startswith("#") or _name_of(lines[-1]) == metric):
-        lines.pop()
-    return lines, metric
+    if not last.startswith("#"):
+        metric = _name_of(last)
+        has_families = any(line.startswith("# TYPE") for line in lines)
+        while lines and not (
+            lines[-1].startswith("#") if has_families else _name_of(lines[-1]) != metric
+        ):
+            lines.pop()
+    return lines, _name_of(last.removeprefix("# TYPE ").removeprefix("# HELP "))
 
 
 def _name_of(line: str) -> str:

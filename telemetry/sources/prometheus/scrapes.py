@@ -36,9 +36,26 @@ def import_scrapes(
     Raises:
         ImportRefused: There are no pages, none of an engine, or all of them are in the log.
     """
-    scrapes = find_scrapes(directory, name)
+    return _import(log, find_scrapes(directory, name), directory, moved)
+
+
+def import_file(log: Path, path: Path, name: str, moved: Callable[[int, int], None]) -> ImportTold:
+    """Imports a single page; its name must have a time.
+
+    Raises:
+        ImportRefused: It is no page of an engine, or it is in the log.
+    """
+    scrapes = Scrapes()
+    scrapes.add(path.parent, [path.name], name)
+    scrapes.add_flags(path.parent, path.parent, name)
+    return _import(log, scrapes, path, moved)
+
+
+def _import(
+    log: Path, scrapes: Scrapes, place: Path, moved: Callable[[int, int], None]
+) -> ImportTold:
     digest = scrapes.digest()
-    with Import(log, source=SOURCE, name=str(directory), digest=digest, unit="pages") as job:
+    with Import(log, source=SOURCE, name=str(place), digest=digest, unit="pages") as job:
         _Pages(job, scrapes).store(moved)
     return job.told
 
@@ -106,8 +123,8 @@ class _Pages:
         names = names_text(self._reader.left_out)
         examples = "; ".join(self._told.examples[:2])
         raise ImportRefused(
-            f"none of the {len(self._scrapes.pages)} pages in {self._told.name} is a vLLM's or an "
-            f"SGLang's: {f'they have {names}' if names else examples}. Save what its /metrics shows"
+            f"no page in {self._told.name} is a vLLM's or an SGLang's: "
+            f"{f'there are {names}' if names else examples}. Save there what their /metrics shows"
         )
 
     def _note(self) -> None:

@@ -6,7 +6,7 @@ package it means). It needs numpy and the standard library; vLLM is imported ins
 Its tour: `registration` gets it in, by the scheduler class that an engine core asks for;
 `compatibility` finds out what may be hooked there (by `needs`), `subclassing` puts it together;
 `recording` is the subclass that records; `description` and `settings` tell the record what engine
-it is.
+it is; `parting` has it say good-bye in time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What of a vLLM can be recorded, found by looking at it and not by believing its version.
 
-Each feature of the record needs a handful of vLLM's private names. Before anything is hooked, the
-classes that this vLLM has are looked through for them: methods with the parameters that a hook
-passes on or reads, and attributes. A feature with a name missing is switched off and the reason
-kept; without step rows nothing can be recorded at all, and vLLM runs as if we were not there.
+Each feature of the record needs a handful of vLLM's private names (`needs`), and methods whose
+parameters its hooks can take (`hooking`). Before anything is hooked, the classes that this vLLM has
+are looked through for them. A feature with something missing is switched off and the reason kept;
+without step rows nothing can be recorded at all, and vLLM runs as if we were not there.
 
 An attribute counts as present where the class, one of its bases or their `__init__` sets it: the
 looking is done on classes, before the first scheduler is made.
@@ -17,12 +17,13 @@ from __future__ import annotations
 import dis
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from importlib import import_module
 from types import FunctionType
 from typing import Any
 
+from telemetry.sources.vllm.hooking import Hook
 from telemetry.sources.vllm.needs import CLASSES, NEEDS
 
 TESTED_VERSIONS = ("0.32",)
@@ -56,7 +57,7 @@ TITLES: Mapping[str, str] = {
     "kv_blocks": "KV blocks by state",
     "waiting_reasons": "why requests wait",
     "preemptions": "preemptions",
-    "allocation_failures": "failed KV allocations (whom a preemption was for)",
+    "allocation_failures": "admissions, and for whom a preemption was",
     "connector_stages": "stages of KV loads",
     "encoder": "encoder items",
     "grammar": "grammars being compiled",
@@ -111,20 +112,27 @@ class Compatibility:
 
 
 def compatibility_of(
-    scheduler: type, version: str | None, classes: Mapping[str, type | None] | None = None
+    scheduler: type,
+    version: str | None,
+    hooks: Iterable[Hook],
+    classes: Mapping[str, type | None] | None = None,
 ) -> Compatibility:
     """Returns what can be recorded of `scheduler`, the class that vLLM is about to make.
 
     Args:
         version: what vLLM says of itself.
+        hooks: what would be hooked.
         classes: the other classes to look through, by the names of `CLASSES`; None stands for one
             that this vLLM does not have. Without it, they are vLLM's.
     """
     found = {**(vllm_classes() if classes is None else classes), "Scheduler": scheduler}
-    lacking = {}
-    for name, needs in NEEDS.items():
-        if missing := list(_missing(needs, found)):
-            lacking[name] = ", ".join(missing)
+    missing = {name: list(_missing(needs, found)) for name, needs in NEEDS.items()}
+    for hook in hooks:
+        cls = found.get(hook.owner)
+        lack = f"no class {hook.owner}" if cls is None else hook.lack_of(cls)
+        if lack is not None and lack not in missing[hook.feature]:
+            missing[hook.feature].append(lack)
+    lacking = {name: ", ".join(lacks) for name, lacks in missing.items() if lacks}
     if "step_rows" in lacking:
         lacking = {name: lacking.get(name, "no step rows") for name in NEEDS}
     return Compatibility(

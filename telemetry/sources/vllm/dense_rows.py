@@ -39,7 +39,8 @@ class DenseRows:
         """Returns the rows of a step; `zeros` are those who were given nothing, and why."""
         scheduled: dict[str, int] = output.num_scheduled_tokens
         nothing = list(zeros)
-        if not nothing and output.total_num_scheduled_tokens == len(scheduled):
+        is_plain = output.total_num_scheduled_tokens == len(scheduled)
+        if is_plain and not nothing and not self._lives.proposed:
             return self._decodes(scheduled)
         return self._mixed(scheduled, output.scheduled_spec_decode_tokens, nothing)
 
@@ -75,12 +76,13 @@ class DenseRows:
         members = [*scheduled, *(request.request_id for request, _ in nothing)]
         found = [requests[name] for name in members]
         num_drafts = [len(drafts.get(name, ())) for name in members]
+        wished = self._drafts_wished(members, num_drafts, len(scheduled))
         reasons = [NO_REASON] * len(scheduled)
         reasons += [NO_REASON if reason is None else reason for _, reason in nothing]
         return StepRequests(
             request=self._numbers_of(members),
             num_wanted_tokens=_column(
-                [_wanted(r, n) for r, n in zip(found, num_drafts, strict=True)]
+                [_wanted(r, n) for r, n in zip(found, wished, strict=True)]
             ),
             num_scheduled_tokens=_column([*scheduled.values(), *[0] * len(nothing)]),
             num_computed_tokens=_column([r.num_computed_tokens for r in found]),
@@ -89,6 +91,17 @@ class DenseRows:
             num_drafts=np.array(num_drafts, np.uint16),
             zero_reason=np.array(reasons, np.uint8),
         )
+
+    def _drafts_wished(
+        self, members: list[str], num_drafts: list[int], num_served: int
+    ) -> list[int]:
+        """Returns the drafts that each request came with, also where not all of them fitted."""
+        proposed = self._lives.proposed
+        if not proposed:
+            return num_drafts
+        served = zip(members[:num_served], num_drafts, strict=False)
+        wished = [max(num, proposed.pop(name, 0)) for name, num in served]
+        return wished + num_drafts[num_served:]
 
     def _numbers_of(self, members: list[str]) -> U32:
         by_id = self._lives.by_id

@@ -17,13 +17,37 @@ from telemetry.vocabulary import EventKind
 class Journal(StepHooks, ScanHooks, LoadHooks, RequestHooks):
     """Writes down what one scheduler does."""
 
+    _has_ended = False
+
     def started(self) -> None:
         """The scheduler was made: the engine is about to take requests."""
-        self.steps.tell(self.note(EventKind.engine_started, None))
+        event = self.note(EventKind.engine_started, None)
+        event.num_steps_in_flight = None
+        self.steps.tell(event)
 
     def before_shutdown(self) -> None:
-        """The engine was asked to end: tells that, and lets the recorder go."""
-        event = self.note(EventKind.engine_stopped, None)
+        """The engine was asked to end."""
+        self._end_with(EventKind.engine_stopped, None)
+
+    def failed(self, kind: str) -> None:
+        """The engine cannot go on; `kind` is the name of the error's class, and no more of it."""
+        self._end_with(EventKind.engine_failed, kind)
+
+    def _end_with(self, kind: EventKind, text: str | None) -> None:
+        """Tells how the engine ends, and lets the recorder go; only the first end counts."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        event = self.note(kind, None)
+        event.num_steps_in_flight, event.text = None, text
+        self.steps.flush()
+        self.recorder.record_events([event])
+        self.recorder.close()
+
+    def failed(self, what: str) -> None:
+        """The engine cannot go on: tells that, and lets the recorder go."""
+        event = self.note(EventKind.engine_failed, None)
+        event.text = what
         self.steps.flush()
         self.recorder.record_events([event])
         self.recorder.close()

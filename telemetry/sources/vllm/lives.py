@@ -75,6 +75,8 @@ class Lives:
         self.computing: dict[str, Life] = {}
         self.with_adapter: dict[str, Life] = {}
         """Running requests that use an adapter."""
+        self.proposed: dict[str, int] = {}
+        """Drafts that requests were given and no step has taken yet."""
         self._num_born = 0
 
     def born(self, request: Any, ts: int) -> Life:
@@ -100,6 +102,7 @@ class Lives:
         """A request runs no more."""
         self.computing.pop(request_id, None)
         self.with_adapter.pop(request_id, None)
+        self.proposed.pop(request_id, None)
 
     def ended(self, request_id: str, *, is_kept: bool) -> None:
         """A request has ended; with `is_kept` its blocks stay for a transfer."""

@@ -93,6 +93,9 @@ class Loads:
             life = self._lives.by_id.get(request_id)
             if life is None:
                 self._kept_no_more(request_id, EventKind.load_finished)
+            elif life.request.is_finished():  # in this very update
+                held = self._blocks.num_held(request_id)
+                self._tell(EventKind.load_finished, life, num_blocks=held)
             elif life.request.status is self._loading:
                 event = self._tell(EventKind.load_finished, life)
                 self.stopped_loading(life, event.ts)

@@ -1,7 +1,8 @@
 """The names of vLLM's own code that each feature of the record stands on.
 
 They are private to vLLM and may change in any version: `compatibility` looks for each of them. A
-name that a hook uses and that is not here is a fault of ours.
+name that is used and not here is a fault of ours. The methods that are hooked are not here, they
+are read off the hooks (`hooking`).
 
 Source: vLLM 0.32, vllm/v1/core/sched/scheduler.py and the classes that it works with.
 """
@@ -11,104 +12,178 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 CLASSES: Mapping[str, str] = {
-    "KVCacheManager": "vllm.v1.core.kv_cache_manager",
     "BlockPool": "vllm.v1.core.block_pool",
+    "DraftTokenIds": "vllm.v1.outputs",
+    "ECConnectorBase": "vllm.distributed.ec_transfer.ec_connector.base",
     "EncoderCacheManager": "vllm.v1.core.encoder_cache_manager",
+    "EngineCoreOutput": "vllm.v1.engine",
+    "FreeKVCacheBlockQueue": "vllm.v1.core.kv_cache_utils",
+    "KVCacheBlock": "vllm.v1.core.kv_cache_utils",
+    "KVCacheCoordinator": "vllm.v1.core.kv_cache_coordinator",
+    "KVCacheManager": "vllm.v1.core.kv_cache_manager",
     "KVConnectorBase_V1": "vllm.distributed.kv_transfer.kv_connector.v1.base",
-    "SchedulerOutput": "vllm.v1.core.sched.output",
-    "ModelRunnerOutput": "vllm.v1.outputs",
     "KVConnectorOutput": "vllm.v1.outputs",
+    "ModelRunnerOutput": "vllm.v1.outputs",
     "Request": "vllm.v1.request",
     "RequestStatus": "vllm.v1.request",
+    "SchedulerOutput": "vllm.v1.core.sched.output",
+    "SingleTypeKVCacheManager": "vllm.v1.core.single_type_kv_cache_manager",
+    "StructuredOutputRequest": "vllm.v1.structured_output.request",
 }
 """Where vLLM keeps the classes that are looked through, besides the scheduler's own."""
 
 NEEDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "step_rows": {
         "Scheduler": (
-            "schedule()",
-            "_update_after_schedule(scheduler_output)",
-            "update_from_output(scheduler_output, model_runner_output)",
-            "shutdown()",
+            "has_requests()",
             "vllm_config",
-            "kv_cache_config",
+            "scheduler_config",
+            "lora_config",
+            "policy",
+            "pause_state",
             "requests",
             "running",
             "waiting",
-        ),
-        "SchedulerOutput": ("num_scheduled_tokens", "total_num_scheduled_tokens"),
-        "Request": ("request_id", "num_computed_tokens", "num_tokens", "num_prompt_tokens"),
-    },
-    "request_events": {
-        "Scheduler": (
-            "add_request(request)",
-            "finish_requests(request_ids, finished_status)",
-            "_free_request(request)",
-            "_handle_stopped_request(request)",
-            "_update_request_as_session(session, update)",
-        ),
-        "Request": ("status", "max_tokens", "priority", "arrival_time", "num_output_tokens"),
-        "RequestStatus": ("RUNNING", "PREEMPTED", "FINISHED_STOPPED", "FINISHED_ABORTED"),
-    },
-    "dense_rows": {"Request": ("num_tokens_with_spec", "spec_token_ids")},
-    "kv_blocks": {
-        "Scheduler": ("kv_cache_manager",),
-        "KVCacheManager": ("block_pool", "get_blocks(request_id)"),
-        "BlockPool": ("num_gpu_blocks", "null_block", "free_block_queue", "get_num_free_blocks()"),
-    },
-    "waiting_reasons": {
-        "Scheduler": (
-            "deferred_waiting",
             "kv_holding_waiting",
-            "_handle_blocked_waiting_request(request)",
-            "_ec_transfer_pending(request)",
+            "deferred_waiting",
+            "kv_cache_manager",
+            "max_model_len",
+            "max_num_scheduled_tokens",
+            "num_sampled_tokens_per_step",
+            "prefill_capacity_bound",
+            "recompute_kv_load_failures",
+        ),
+        "SchedulerOutput": (
+            "num_scheduled_tokens",
+            "total_num_scheduled_tokens",
+            "scheduled_spec_decode_tokens",
+        ),
+        "ModelRunnerOutput": ("sampled_token_ids", "req_id_to_index"),
+        "EngineCoreOutput": ("request_id", "new_token_ids"),
+        "KVCacheManager": (
+            "block_pool",
+            "coordinator",
+            "empty_kv_cache_blocks",
+            "watermark_blocks",
+        ),
+        "KVCacheCoordinator": ("single_type_managers",),
+        "SingleTypeKVCacheManager": (
+            "block_size",
+            "max_admission_blocks_per_request",
+            "req_to_blocks",
+        ),
+        "BlockPool": ("enable_caching", "num_gpu_blocks", "get_num_free_blocks()"),
+        "Request": (
+            "request_id",
+            "status",
+            "lora_request",
+            "is_prefill_chunk",
+            "is_finished()",
+            "num_computed_tokens",
+            "num_tokens",
+            "num_prompt_tokens",
+            "num_output_tokens",
+            "num_stale_output_tokens",
+            "drop_stale_output",
         ),
         "RequestStatus": (
-            "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
+            "WAITING",
+            "RUNNING",
+            "PREEMPTED",
             "WAITING_FOR_REMOTE_KVS",
+            "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
             "WAITING_FOR_STREAMING_REQ",
         ),
     },
-    "preemptions": {
-        "Scheduler": ("_preempt_request(request, timestamp)",),
-        "Request": ("num_preemptions", "num_in_flight_tokens"),
-    },
-    "allocation_failures": {
-        "Scheduler": ("kv_cache_manager",),
-        "KVCacheManager": ("allocate_slots(request, num_new_tokens)",),
-    },
-    "connector_stages": {
-        "Scheduler": (
-            "connector",
-            "finished_recving_kv_req_ids",
-            "failed_recving_kv_req_ids",
-            "_update_from_kv_xfer_finished(kv_connector_output)",
-            "_handle_failed_recving(failed_req_ids)",
-            "_update_requests_with_invalid_blocks(requests, invalid_block_ids)",
+    "request_events": {
+        "Request": (
+            "sampling_params",
+            "max_tokens",
+            "priority",
+            "arrival_time",
+            "cache_salt",
+            "skip_reading_prefix_cache",
+            "resumable",
+            "num_preemptions",
         ),
-        "KVConnectorBase_V1": ("get_num_new_matched_tokens(request, num_computed_tokens)",),
-        "ModelRunnerOutput": ("kv_connector_output",),
-        "KVConnectorOutput": ("finished_recving", "finished_sending", "invalid_block_ids"),
     },
-    "encoder": {
-        "Scheduler": ("encoder_cache_manager", "ec_connector"),
-        "EncoderCacheManager": ("can_allocate(request)",),
-        "SchedulerOutput": ("scheduled_encoder_inputs",),
+    "dense_rows": {
+        "Scheduler": (
+            "current_step",
+            "encoder_cache_mismatch_reqs",
+            "need_mamba_block_aligned_split",
+            "num_prefill_lookahead",
+        ),
+        "Request": (
+            "max_tokens",
+            "mm_features",
+            "next_decode_eligible_step",
+            "num_output_placeholders",
+            "num_tokens_with_spec",
+        ),
+    },
+    "kv_blocks": {
+        "Scheduler": ("deferred_frees",),
+        "BlockPool": ("free_block_queue", "evict_blocks()", "reset_prefix_cache()"),
+        "FreeKVCacheBlockQueue": (
+            "popleft()",
+            "popleft_n(n)",
+            "remove(block)",
+            "append(block)",
+            "append_n(blocks)",
+            "prepend_n(blocks)",
+            "get_all_free_blocks()",
+        ),
+        "KVCacheBlock": ("block_hash", "is_null"),
+    },
+    "waiting_reasons": {
+        "Scheduler": (
+            "encoder_cache_mismatch_reqs",
+            "get_request_counts()",
+            "max_num_active_reqs",
+            "max_num_running_reqs",
+            "need_mamba_block_aligned_split",
+            "num_prefill_lookahead",
+            "num_spec_tokens",
+        ),
         "Request": ("mm_features",),
     },
-    "grammar": {"Request": ("structured_output_request",)},
-    "drafts": {
-        "Scheduler": ("update_draft_token_ids(draft_token_ids)",),
-        "SchedulerOutput": ("scheduled_spec_decode_tokens",),
-    },
-    "pauses": {
-        "Scheduler": (
-            "set_pause_state(pause_state)",
-            "reset_prefix_cache(reset_running_requests)",
-            "reset_encoder_cache()",
+    "preemptions": {
+        "Scheduler": ("deferred_frees",),
+        "Request": (
+            "priority",
+            "num_in_flight_tokens",
+            "num_output_placeholders",
+            "num_preemptions",
         ),
     },
+    "allocation_failures": {
+        "KVCacheCoordinator": (
+            "get_num_blocks_to_allocate(request_id, num_tokens, new_computed_blocks, "
+            "num_encoder_tokens, total_computed_tokens, num_local_computed_tokens, "
+            "num_tokens_main_model, apply_admission_cap, prefill_end)",
+        ),
+    },
+    "connector_stages": {
+        "Scheduler": ("connector", "finished_recving_kv_req_ids"),
+        "KVConnectorOutput": ("finished_recving", "finished_sending"),
+        "KVCacheManager": ("get_block_ids(request_id)",),
+    },
+    "encoder": {
+        "Scheduler": ("encoder_cache_manager", "ec_connector", "max_num_encoder_input_tokens"),
+        "SchedulerOutput": ("scheduled_encoder_inputs", "free_encoder_mm_hashes"),
+        "Request": ("mm_features", "get_num_encoder_embeds(input_id)"),
+    },
+    "grammar": {
+        "Request": ("structured_output_request",),
+        "StructuredOutputRequest": ("grammar", "structured_output_key"),
+    },
+    "drafts": {
+        "DraftTokenIds": ("req_ids",),
+        "Request": ("spec_token_ids",),
+    },
+    "pauses": {},
     "prefix_hashes": {"Scheduler": ("hash_block_size",), "Request": ("block_hashes",)},
     "trace_context": {"Request": ("trace_headers",)},
 }
-"""The names that each feature stands on: `name`, or `name(parameter, ...)` for a method."""
+"""What each feature stands on: `name`, or `name(parameter, ...)` for a method that is called."""

@@ -76,8 +76,6 @@ class Preemptions:
             event.beneficiary_priority = beneficiary.priority
             event.num_blocks_needed = wanting.num_blocks_needed
             self._withdraw(event, victim)
-        if not is_in_step:
-            event.num_steps_in_flight = steps.num_in_flight
         self._event = event
         self._num_deferred_before = self._blocks.num_deferred
         life.preempted_ts = event.ts

@@ -87,7 +87,7 @@ def _recorded_init(base: Any, features: Features, open_recorder: OpenRecorder) -
         try:
             self._stepscope = _attach(self, features, open_recorder)
         except Exception as error:  # the telemetry edge: vLLM must start all the same
-            _log.warning("stepscope: vLLM runs unrecorded, attaching failed: %r", error)
+            _log.warning("stepscope: vLLM runs unrecorded, attaching failed: %s", type(error).__name__)
 
     return __init__
 
@@ -108,11 +108,12 @@ def _attach(
             _hook_instance(owner, name, journal, guard)
     if features.kv_blocks:
         journal.blocks.watch_free_list(guard)
-    hooks = SimpleNamespace()
+    hooks = SimpleNamespace(guard=guard, failed=guard.protect(journal.failed))
     for name in METHODS:
         for hook in (f"before_{name.lstrip('_')}", f"after_{name.lstrip('_')}"):
             if hasattr(journal, hook):
                 setattr(hooks, hook, guard.protect(getattr(journal, hook)))
+    hooks.failed = guard.protect(journal.failed)
     guard.protect(journal.started)()
     return hooks
 

@@ -19,13 +19,19 @@ class RequestHooks(Parts):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._ends_all = False
+        self._closes_session = False
         self._turn: TurnFinished | None = None
         self._pause: Any = None
 
     # ------------------------------------------------------------------------------ arrival
 
+    def before_add_request(self, request: Any) -> None:
+        """A request is about to be queued; one that is there already may be a session to close."""
+        self._closes_session = request.request_id in self.scheduler.requests
+
     def after_add_request(self, _: None, request: Any) -> None:
         """A request has been queued, or is another piece of a session's input."""
+        self._closes_session = False
         if self.scheduler.requests.get(request.request_id) is not request:
             return
         life = self.lives.born(request, self.clock())
@@ -71,7 +77,8 @@ class RequestHooks(Parts):
         for name in draft_token_ids.req_ids:
             life = self.lives.by_id.get(name)
             if life is not None:
-                counts[life.number] = len(life.request.spec_token_ids)
+                num_drafts = len(life.request.spec_token_ids)
+                counts[life.number] = self.lives.proposed[name] = num_drafts
         if counts:
             event = DraftCounts(
                 kind=EventKind.drafts_proposed,
@@ -99,11 +106,13 @@ class RequestHooks(Parts):
         if life is None:
             return
         reason = reason_of(request.status, ends_all=self._ends_all)
-        is_kept = request.request_id in self.scheduler.requests
-        self.after_tokens(partial(self._end, life, reason, is_kept))
+        if self._closes_session:
+            reason = FinishReason.stop
+        self.after_tokens(partial(self._end, life, reason))
 
-    def _end(self, life: Life, reason: FinishReason, is_kept: bool) -> None:
+    def _end(self, life: Life, reason: FinishReason) -> None:
         name = life.request.request_id
+        is_kept = name in self.scheduler.requests
         self.times.leave(name)
         event = ending(life, reason, self.update_ts or self.clock())
         event.step = self.steps.step

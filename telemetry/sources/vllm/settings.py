@@ -59,6 +59,7 @@ def settings_json(scheduler: Any, compatibility: Compatibility) -> str:
     for name in PARTS:
         part = getattr(config, name, None)
         settings[name.removesuffix("_config")] = None if part is None else public_settings(part)
+    settings["shutdown_timeout"] = plain(getattr(config, "shutdown_timeout", None))
     settings["log_stats"] = plain(getattr(scheduler, "log_stats", None))
     endpoint = getattr(getattr(config, "observability_config", None), "otlp_traces_endpoint", None)
     settings["has_otlp_traces"] = bool(endpoint)

@@ -14,6 +14,10 @@ from telemetry.records import EngineRow, RunClock
 from telemetry.ring import RingRecorder, open_recorder
 from telemetry.sources.vllm.compatibility import Compatibility, compatibility_of
 from telemetry.sources.vllm.description import bare_row, engine_row
+from telemetry.sources.vllm.hooking import hooks_of
+from telemetry.sources.vllm.journal import Journal
+from telemetry.sources.vllm.parting import part_in_time
+from telemetry.sources.vllm.recording import INSTANCE_METHODS, METHODS, recording_class
 
 _log = logging.getLogger("stepscope")
 _vllm_log = logging.getLogger("vllm.stepscope")
@@ -25,14 +29,29 @@ def recording_subclass(scheduler: type) -> type:
 
     Warns, once, of all that cannot be recorded.
     """
-    compatibility = compatibility_of(scheduler, vllm_version())
+    compatibility = look_at(scheduler)
     if warning := compatibility.warning():
         _log.warning("stepscope: %s", warning)
     if not compatibility.can_record:
         return scheduler
-    from telemetry.sources.vllm.recording import recording_class
-
+    _part_in_time()
     return recording_class(scheduler, compatibility.features, RingOpener(compatibility))
+
+
+def look_at(scheduler: type) -> Compatibility:
+    """Returns what can be recorded of a scheduler class in the vLLM that is installed here."""
+    hooks = hooks_of(Journal, METHODS, INSTANCE_METHODS)
+    return compatibility_of(scheduler, vllm_version(), hooks)
+
+
+def _part_in_time() -> None:
+    """Has engine cores say good-bye early; where there is no such place, their scheduler does."""
+    try:
+        from vllm.v1.engine.core import EngineCore
+
+        part_in_time(EngineCore)
+    except (ImportError, AttributeError) as error:
+        _log.debug("stepscope: the end of an engine is recorded late: %r", error)
 
 
 def vllm_version() -> str | None:

@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -153,23 +152,10 @@ def _progress(file: LogFile, what: str) -> Iterator[Callable[[int], None]]:
 
 
 def _tell(job: Import, importer: LogImporter) -> None:
-    """Prints what was read, what was not, and what the log cannot say."""
-    from telemetry.rendering import engine_hex, printable
+    """Prints what was read, what was not, and of which engines."""
+    from telemetry.rendering import engine_hex
+    from telemetry.sources.summary import summary
 
-    told = job.told
-    print(f"{printable(told.name)}: {told.num_rows:,} rows of {told.num_read:,} lines")
-    kinds = ", ".join(f"{number:,} {kind}" for kind, number in told.kinds.most_common())
-    print(f"  lines     {kinds}")
-    if told.from_ts is not None and told.until_ts is not None:
-        print(f"  times     {_time(told.from_ts)} to {_time(told.until_ts)} UTC")
+    print(summary(job.told))
     for rank in importer.engines.ranks:
         print(f"  engine    {engine_hex(importer.engines.number(rank))}, rank {rank}")
-    print(f"  not read  {told.num_unread:,} lines")
-    for example in told.examples:
-        print(f"            {example}")
-    for note in told.notes:
-        print(f"  note      {printable(note)}")
-
-
-def _time(ts: int) -> str:
-    return f"{datetime.fromtimestamp(ts // 10**9, UTC):%Y-%m-%d %H:%M:%S}"

@@ -90,6 +90,8 @@ class LogEngines:
                 self._restart(engine)
             engine.has_begun = True
             engine.told.take(line, ts)
+            self._shared.columns.update(line.columns)  # the other ranks print no such line
+            self._shared.settings.update(line.settings)
             if pid is not None:
                 engine.told.columns["pid"] = pid
         elif rank is not None:

@@ -52,7 +52,7 @@ SIGNS = (
     ),
     _sign(
         "nccl_error",
-        r"NCCL error:? (?:in: )?[\w .,/:+-]{0,120}|ncclUnhandledCudaError|ncclSystemError"
+        r"NCCL error(?:: | in: |:)?[\w .,/:+-]{0,120}\b|ncclUnhandledCudaError|ncclSystemError"
         r"|ncclInternalError|ncclRemoteError|ncclInvalidUsage|NCCL WARN",
     ),
     _sign("step_timeout", r"RPC call to \w+ timed out|execute_model timed out"),

@@ -32,6 +32,8 @@ SOURCE = "vllm-log"
 MOST_TIMELESS = 100
 """Events before the first time of a log that are kept until there is one."""
 MOST_SHAPES = 1_000
+MOST_BEHIND_NS = 2 * 10**9
+"""A line that follows the line of every ten seconds is written at most so much later."""
 
 _REQUEST_FILES = frozenset(("request_logger.py", "logger.py"))
 _REQUEST = ("Received request", "Added request", "Generated response", "Prompt:", "Output:")
@@ -61,6 +63,7 @@ class LogImporter:
         self._request_place: tuple[object, ...] | None = None
         self._is_after_request = False
         self._rank_of_process: dict[str | None, str] = {}
+        self._ts_of_stats: dict[tuple[str | None, str], int] = {}
         self._labels: dict[object, str] = {}
         self._shapes: set[str] = set()
         self._is_shutting_down = False
@@ -82,7 +85,8 @@ class LogImporter:
                 self._headed(number, head)
             else:
                 self._bare(number, head)
-        self._set_time(self._ts or 0)
+        if self._ts is None:
+            self._set_time(self._clock.file_ns)
         self.engines.finish()
 
     def _headed(self, number: int, head: Head) -> None:
@@ -95,7 +99,7 @@ class LogImporter:
             return
         self._is_after_request = False
         self._request_place = None
-        if self._numbers(head) or self._start(number, head):
+        if self._numbers(number, head) or self._start(number, head):
             return
         if stats.looks_like(head.message) or iterations.looks_like(head.message):
             self._told.unread(f"line {number:,}: {head.message}")
@@ -159,7 +163,7 @@ class LogImporter:
         if len(self._shapes) > MOST_SHAPES:
             self._shapes.clear()
 
-    def _numbers(self, head: Head) -> bool:
+    def _numbers(self, number: int, head: Head) -> bool:
         """Takes a line of numbers; returns whether it is one."""
         if (line := iterations.parse(head.message)) is not None:
             kind, self.has_iterations = "iteration", True
@@ -167,27 +171,42 @@ class LogImporter:
             kind, self.has_stats = "stats", True
         else:
             return False
+        if self._ts is None:
+            self._told.unread(f"line {number:,}: numbers without a time")
+            return True
         rank = line.engine or self._rank_of(head.process)
         self._rank_of_process[head.process] = rank
         self._told.read(kind)
-        self._samples(rank, head.process, line.samples)
+        self._samples(rank, head.process, line.samples, self._time_of(head.process, rank, line))
         return True
+
+    def _time_of(self, process: str | None, rank: str, line: stats.StatsLine) -> int:
+        """Returns the time of a line of numbers; one that follows another has that one's."""
+        assert self._ts is not None, "a line of numbers is taken after the first time"
+        if line.is_iteration:
+            return self._ts
+        key = (process, rank)
+        before = self._ts_of_stats.get(key)
+        if line.is_following and before is not None and 0 <= self._ts - before <= MOST_BEHIND_NS:
+            return before
+        self._ts_of_stats[key] = self._ts
+        return self._ts
 
     def _rank_of(self, process: str | None) -> str:
         """Returns the rank for a line of numbers that names none: that of the line before it."""
         rank = dp_rank(process)
         return self._rank_of_process.get(process, "0") if rank is None else str(rank)
 
-    def _samples(self, rank: str, process: str | None, samples: Iterable[stats.Sample]) -> None:
-        if self._ts is None:
-            return
+    def _samples(
+        self, rank: str, process: str | None, samples: Iterable[stats.Sample], ts: int
+    ) -> None:
         rows = []
         for metric, value, labels in samples:
             if metric.startswith("log:preemptions"):
                 self.num_preemptions_printed += 1
             rows.append(
                 {
-                    "ts": self._ts,
+                    "ts": ts,
                     "source": SOURCE,
                     "metric": metric,
                     "labels": self._label_text(rank, process, labels),
@@ -223,9 +242,10 @@ class LogImporter:
         return True
 
     def _v0_preemptions(self, head: Head) -> None:
-        if (total := num_preemptions_told(head.message)) is not None:
+        total = num_preemptions_told(head.message)
+        if total is not None and self._ts is not None:
             sample = stats.Sample("log:preemptions_total", float(total))
-            self._samples(self._rank_of(head.process), head.process, [sample])
+            self._samples(self._rank_of(head.process), head.process, [sample], self._ts)
 
     def _event(self, number: int, process: str | None, level: str | None, event: Event) -> None:
         if event.kind == "shutdown":

@@ -46,7 +46,8 @@ def parse(message: str) -> StatsLine | None:
     if (text := match["kv_cache_usage"]) is not None:
         samples.append(Sample("log:iteration_kv_cache_usage", float(text) / 100, labels))
     engine = match["engine"]
-    return StatsLine(None if engine is None else str(int(engine)), tuple(samples))
+    rank = None if engine is None else str(int(engine))
+    return StatsLine(rank, tuple(samples), is_iteration=True)
 
 
 def looks_like(message: str) -> bool:

@@ -63,6 +63,7 @@ class LogClock:
             first_year: year of the first line, where somebody knows it.
         """
         self._zone = zone
+        self.file_ns = file_ns
         self._newest = datetime.fromtimestamp(file_ns / NS, UTC) + SLACK
         self.year = first_year
         """Year of the newest line that names none; None before the first."""

@@ -19,7 +19,7 @@ _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\
 _ISO = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)? "
 )
-_CRI = re.compile(r"(?:stdout|stderr) ([FP])(?::\S*)? ?")
+_CRI = re.compile(r"(stdout|stderr) ([FP])(?::\S*)? ?")
 _SHORT = re.compile(
     r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) ([ \d]\d) "
     r"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))? "
@@ -28,6 +28,11 @@ _JOURNAL = re.compile(r"([\w.-]{1,255}) [^\s\[\]:]{1,64}(?:\[\d+\])?: ?")
 _LABEL = re.compile(r"\[pod/[\w./-]{1,600}\] |[\w.-]{1,128} +\| ")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MOST_LAYERS = 4
+_TEXTS = ("log", "MESSAGE", "message", "line", "textPayload")
+_TIMES = ("time", "timestamp", "@timestamp")
+"""Names of the line and of its time in JSON: docker, journald, and collectors of logs."""
+_DOCKER_PART = 16_000
+"""Docker cuts lines at 16 KiB; a shorter one without a line end is whole."""
 
 
 class Unwrapped(NamedTuple):
@@ -54,7 +59,7 @@ class Unwrapper:
         for _ in range(_MOST_LAYERS):
             inner, new_moment, new_host, part = _one_layer(text)
             if part is not None:
-                whole = self._joined("cri", inner, is_whole=part == "F")
+                whole = self._joined(part[1], inner, is_whole=part[2] == "F")
                 if whole is None:
                     return None
                 inner = whole
@@ -69,18 +74,20 @@ class Unwrapper:
             entry = json.loads(line)
         except (ValueError, RecursionError):
             return Unwrapped(line)
-        if isinstance(entry.get("log"), str):
-            content = entry["log"]
-            whole = self._joined(str(entry.get("stream")), content, content.endswith("\n"))
-            text = None if whole is None else whole.rstrip("\r\n")
-            return _decoloured(text, _iso_moment(entry.get("time")), None)
-        if "MESSAGE" in entry:
-            host = entry.get("_HOSTNAME")
-            moment = _realtime_moment(entry.get("__REALTIME_TIMESTAMP"))
-            return _decoloured(
-                _message(entry["MESSAGE"]), moment, host if isinstance(host, str) else None
-            )
-        return Unwrapped(line)
+        name = next((name for name in _TEXTS if name in entry), None)
+        if name is None or "levelname" in entry:  # the latter is vLLM's own
+            return Unwrapped(line)
+        content = _message(entry[name])
+        is_whole = content.endswith("\n") or len(content) < _DOCKER_PART
+        whole = self._joined(str(entry.get("stream")), content, is_whole)
+        if whole is None:
+            return None
+        host = entry.get("_HOSTNAME")
+        return Unwrapped(
+            _COLOUR.sub("", whole.rstrip("\r\n")),
+            _realtime_moment(entry.get("__REALTIME_TIMESTAMP")) or _json_moment(entry),
+            host if isinstance(host, str) else None,
+        )
 
     def _joined(self, stream: str, part: str, is_whole: bool) -> str | None:
         whole = (self._parts.pop(stream, "") + part)[:LONGEST_LINE]
@@ -90,13 +97,13 @@ class Unwrapper:
         return None
 
 
-def _one_layer(text: str) -> tuple[str, Moment | None, str | None, str | None]:
-    """Returns the text inside, the time and host it had, and F or P for a line of CRI."""
+def _one_layer(text: str) -> tuple[str, Moment | None, str | None, re.Match[str] | None]:
+    """Returns the text inside, the time and host it had, and what CRI says of its stream."""
     first = text[:1]
     if first.isdigit() and (match := _ISO.match(text)):
         rest, moment = text[match.end() :], _moment(match)
         if cri := _CRI.match(rest):
-            return rest[cri.end() :], moment, None, cri[1]
+            return rest[cri.end() :], moment, None, cri
         if journal := _JOURNAL.match(rest):
             return rest[journal.end() :], moment, journal[1], None
         return rest, moment, None, None
@@ -129,8 +136,9 @@ def _nanos(digits: str | None) -> int | None:
     return int(digits.ljust(9, "0")) if digits else None
 
 
-def _iso_moment(text: Any) -> Moment | None:
-    match = _ISO.match(f"{text} ") if isinstance(text, str) else None
+def _json_moment(entry: dict[str, Any]) -> Moment | None:
+    text = next((entry[name] for name in _TIMES if isinstance(entry.get(name), str)), "")
+    match = _ISO.match(f"{text} ")
     return None if match is None else _moment(match)
 
 
@@ -143,11 +151,7 @@ def _realtime_moment(micros: Any) -> Moment | None:
 
 
 def _message(message: Any) -> str:
-    """Returns journald's message, which is a list of bytes where it is not plain text."""
+    """Returns the text of a line, which journald gives as bytes where it is not plain."""
     if isinstance(message, list) and all(isinstance(b, int) and 0 <= b < 256 for b in message):
         return bytes(message).decode("utf-8", "replace")
     return message if isinstance(message, str) else ""
-
-
-def _decoloured(text: str | None, moment: Moment | None, host: str | None) -> Unwrapped | None:
-    return None if text is None else Unwrapped(_COLOUR.sub("", text), moment, host)

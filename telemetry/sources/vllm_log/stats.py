@@ -56,13 +56,17 @@ class StatsLine(NamedTuple):
     engine: str | None
     """None: the line does not say; "all": it is about all of them."""
     samples: tuple[Sample, ...]
+    is_following: bool = False
+    """Whether it belongs to the line of numbers before it, and was written together with it."""
+    is_iteration: bool = False
 
 
 def parse(message: str) -> StatsLine | None:
     """Returns the samples of a stats line; None where the message is none, or has no number."""
     engine, text = _without_engine(message)
     samples = tuple(_samples(text))
-    return StatsLine(engine, samples) if samples else None
+    is_following = not text.startswith(_FIRST)
+    return StatsLine(engine, samples, is_following) if samples else None
 
 
 def looks_like(message: str) -> bool:

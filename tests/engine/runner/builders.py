@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.utils import logging as transformers_logging
 
-from engine.config import CacheConfig, EngineConfig, SchedulerConfig
+from engine.config import CacheConfig, EngineConfig, KVGroupConfig, SchedulerConfig
 from engine.request import Request
 from engine.runner import Runner
 from engine.sampling import SamplingParams
@@ -90,6 +90,7 @@ def engine_config(
     budget: int = 512,
     max_model_len: int = 512,
     policy: str = "fcfs",
+    groups: tuple[KVGroupConfig, ...] = (),
 ) -> EngineConfig:
     return EngineConfig(
         scheduler=SchedulerConfig(
@@ -98,7 +99,7 @@ def engine_config(
             max_num_batched_tokens=budget,
             max_model_len=max_model_len,
         ),
-        cache=CacheConfig(block_size=block_size, num_gpu_blocks=num_blocks),
+        cache=CacheConfig(block_size=block_size, num_gpu_blocks=num_blocks, groups=groups),
     )
 
 
@@ -152,6 +153,23 @@ def save_model(model: torch.nn.Module, directory: Path) -> Path:
     return directory
 
 
+SIZES = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.3,
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": 1,
+}
+"""A very small model's, for families that call them so."""
+
+
 def very_small_llama() -> LlamaForCausalLM:
     config = LlamaConfig(
         vocab_size=128,
@@ -185,3 +203,18 @@ def reference_tokens(
         margins.append(float(best.values[0] - best.values[1]))
         step_ids, cache = best.indices[:1][None], output.past_key_values
     return tokens, margins
+
+
+@torch.inference_mode()
+def plain_choices(
+    model: torch.nn.Module, prompt: Sequence[int], outputs: Sequence[int]
+) -> tuple[list[int], list[float]]:
+    """Returns what a plain forward pass over prompt and outputs would choose for each output.
+
+    Also the distance of the two best logits each time. An output equals its choice all the way
+    exactly when the outputs are those of a greedy loop.
+    """
+    logits = model(input_ids=torch.tensor([[*prompt, *outputs]]), use_cache=False).logits[0]
+    best = logits[len(prompt) - 1 : -1].topk(2)
+    tokens: list[int] = best.indices[:, 0].tolist()
+    return tokens, (best.values[:, 0] - best.values[:, 1]).tolist()

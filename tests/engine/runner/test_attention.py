@@ -1,16 +1,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
 
 from engine.runner.attention import AttentionMetadata, paged_attention
+from engine.runner.batch_inputs import BatchInputs
 from engine.runner.grouping import batch_order
-from engine.runner.input_batch import BatchInputs
 from engine.runner.kv_tensors import PagedKVCache
+from engine.runner.layer_groups import LayerGroup
 
 BLOCK_SIZE = 8
 HEAD_DIM = 16
@@ -26,9 +27,17 @@ class Case:
     """Sequences with random keys and values, in a cache whose free places hold garbage."""
 
     def __init__(
-        self, sequences: Sequence[tuple[int, int]], *, num_heads: int, num_kv_heads: int, seed: int
+        self,
+        sequences: Sequence[tuple[int, int]],
+        *,
+        num_heads: int,
+        num_kv_heads: int,
+        seed: int,
+        sliding_window: int | None = None,
+        value_dim: int = HEAD_DIM,
     ) -> None:
         """Takes (tokens computed before, tokens in this step) of each sequence."""
+        self.sliding_window = sliding_window
         generator = torch.Generator().manual_seed(seed)
         rng = np.random.default_rng(seed)
         seq_lens = np.array([before + now for before, now in sequences])
@@ -45,19 +54,29 @@ class Case:
             torch.randn(int(n), num_kv_heads, HEAD_DIM, generator=generator) for n in self.seq_lens
         ]
         self.values = [
-            torch.randn(int(n), num_kv_heads, HEAD_DIM, generator=generator) for n in self.seq_lens
+            torch.randn(int(n), num_kv_heads, value_dim, generator=generator) for n in self.seq_lens
         ]
         self.query = torch.randn(
             int(self.query_lens.sum()), num_heads, HEAD_DIM, generator=generator
         )
-        size = (int(num_blocks.sum()) + 1, BLOCK_SIZE, 2 * num_kv_heads, HEAD_DIM)
+        size = (int(num_blocks.sum()) + 1, BLOCK_SIZE, num_kv_heads, HEAD_DIM + value_dim)
         self.cache = PagedKVCache(
-            [1000.0 * torch.randn(size, generator=generator) for _ in range(2)]
+            [1000.0 * torch.randn(size, generator=generator) for _ in range(2)],
+            (LayerGroup((0, 1), sliding_window),),
+            HEAD_DIM,
         )
         for i in range(len(sequences)):
             before = int(self.seq_lens[i] - self.query_lens[i])
             slots = torch.from_numpy(self.slots(i, 0, before))
             self.cache.write(1, slots, self.keys[i][:before], self.values[i][:before])
+            self._give_back_what_the_window_has_passed(i, before)
+
+    def _give_back_what_the_window_has_passed(self, sequence: int, computed: int) -> None:
+        """Its blocks may hold anything by now; a NaN would show wherever it is looked at."""
+        if self.sliding_window is not None:
+            num_expired = max(0, computed - self.sliding_window + 1) // BLOCK_SIZE
+            for block in self.tables[sequence][:num_expired]:
+                self.cache.layers[1][block] = float("nan")
 
     def slots(self, sequence: int, start: int, end: int) -> np.ndarray:
         positions = np.arange(start, end)
@@ -69,7 +88,7 @@ class Case:
         parts = [t[-int(n) :] for t, n in zip(per_sequence, self.query_lens, strict=True)]
         return torch.cat(parts).transpose(0, 1)[None]
 
-    def run(self, *, sliding_window: int | None = None) -> torch.Tensor:
+    def run(self, **wishes: object) -> torch.Tensor:
         starts = self.seq_lens - self.query_lens
         inputs = BatchInputs(
             request_ids=tuple(map(str, range(len(self.seq_lens)))),
@@ -80,10 +99,10 @@ class Case:
             ),
             slot_mapping=np.concatenate(
                 [self.slots(i, int(starts[i]), int(self.seq_lens[i])) for i in range(len(starts))]
-            ),
+            )[None],
             query_start=self.query_start,
             seq_lens=self.seq_lens,
-            block_tables=self.tables,
+            block_tables=self.tables[None],
             sampling_seqs=np.arange(len(self.seq_lens)),
         )
         output, _ = paged_attention(
@@ -94,11 +113,13 @@ class Case:
             None,
             attention_metadata=AttentionMetadata.build(inputs, self.cache, torch.device("cpu")),
             scaling=0.3,
-            sliding_window=sliding_window,
+            **wishes,  # type: ignore[arg-type]
         )
         return output[0]
 
-    def expected(self, *, sliding_window: int | None = None) -> torch.Tensor:
+    def expected(
+        self, *, softcap: float | None = None, s_aux: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Returns what plain attention over contiguous keys and values gives, a sequence a time."""
         outputs = []
         for i, (key, value) in enumerate(zip(self.keys, self.values, strict=True)):
@@ -106,18 +127,18 @@ class Case:
             last, first = int(self.seq_lens[i]), int(self.seq_lens[i] - self.query_lens[i])
             places, own = torch.arange(last)[None], torch.arange(first, last)[:, None]
             seen = places <= own
-            if sliding_window is not None:
-                seen &= places > own - sliding_window
+            if self.sliding_window is not None:
+                seen &= places > own - self.sliding_window
             group = query.shape[1] // key.shape[1]
-            outputs.append(
-                F.scaled_dot_product_attention(
-                    query.transpose(0, 1),
-                    key.transpose(0, 1).repeat_interleave(group, 0),
-                    value.transpose(0, 1).repeat_interleave(group, 0),
-                    attn_mask=seen,
-                    scale=0.3,
-                ).transpose(0, 1)
-            )
+            scores = 0.3 * torch.einsum("qhd,khd->hqk", query, key.repeat_interleave(group, 1))
+            if softcap is not None:
+                scores = torch.tanh(scores / softcap) * softcap
+            weights = scores.masked_fill(~seen, float("-inf")).exp()
+            total = weights.sum(2, keepdim=True)
+            if s_aux is not None:
+                total += s_aux.exp()[:, None, None]
+            value = value.repeat_interleave(group, 1)
+            outputs.append(torch.einsum("hqk,khd->qhd", weights / total, value))
         return torch.cat(outputs)
 
 
@@ -142,9 +163,27 @@ def test_paged_attention_equals_plain_attention(shape: str, num_heads: int) -> N
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_sliding_window_hides_older_keys(shape: str) -> None:
-    case = Case(SHAPES[shape], num_heads=6, num_kv_heads=2, seed=3)
-    expected = case.expected(sliding_window=12)
-    torch.testing.assert_close(case.run(sliding_window=12), expected, atol=2e-5, rtol=1e-4)
+    case = Case(SHAPES[shape], num_heads=6, num_kv_heads=2, seed=3, sliding_window=12)
+    torch.testing.assert_close(case.run(), case.expected(), atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("window", [1, 7, 8, 9, 300])
+def test_blocks_that_a_window_has_passed_are_not_looked_at(window: int) -> None:
+    case = Case(SHAPES["all at once"], num_heads=4, num_kv_heads=2, seed=4, sliding_window=window)
+    torch.testing.assert_close(case.run(), case.expected(), atol=2e-5, rtol=1e-4)
+
+
+def test_values_may_be_narrower_than_keys() -> None:
+    case = Case(SHAPES["all at once"], num_heads=6, num_kv_heads=3, seed=4, value_dim=8)
+    torch.testing.assert_close(case.run(), case.expected(), atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "wishes", [{"softcap": 1.5}, {"s_aux": torch.tensor([2.0, -1.0, 0.5, 1.0])}]
+)
+def test_soft_caps_and_sinks_are_heeded(wishes: dict[str, Any]) -> None:
+    case = Case(SHAPES["all at once"], num_heads=4, num_kv_heads=2, seed=6)
+    torch.testing.assert_close(case.run(**wishes), case.expected(**wishes), atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -163,20 +202,3 @@ def test_other_layers_are_not_written() -> None:
     before = case.cache.layers[0].clone()
     case.run()
     assert torch.equal(case.cache.layers[0], before)
-
-
-@pytest.mark.parametrize("wish", ["softcap", "s_aux"])
-def test_what_it_does_not_do_is_refused(wish: str) -> None:
-    case = Case([(4, 3)], num_heads=2, num_kv_heads=2, seed=1)
-    query, key, value = case.query.transpose(0, 1)[None], case.keys[0], case.values[0]
-    metadata = AttentionMetadata(cache=case.cache, slot_mapping=torch.zeros(3), groups=[])
-    with pytest.raises(NotImplementedError, match="soft-capping"):
-        paged_attention(
-            Layer(1),
-            query,
-            key,
-            value,
-            None,
-            attention_metadata=metadata,
-            **{wish: torch.ones(1)},  # type: ignore[arg-type]
-        )

@@ -40,6 +40,20 @@ def test_a_group_gathers_all_keys_that_its_queries_see(sequences: list[tuple[int
         assert (group.seq_lens <= group.num_blocks * 16).all()
 
 
+@given(SEQUENCES, st.integers(1, 200))
+def test_within_a_window_a_group_gathers_just_what_its_queries_see(
+    sequences: list[tuple[int, int]], window: int
+) -> None:
+    query_lens, seq_lens = in_order(sequences)
+    for group in group_sequences(
+        query_lens, seq_lens, block_size=16, max_group_tokens=4096, sliding_window=window
+    ):
+        oldest_seen = np.maximum(group.seq_lens - group.query_lens - window + 1, 0)
+        assert (group.first_blocks == oldest_seen // 16).all()
+        assert (group.seq_lens <= (group.first_blocks + group.num_blocks) * 16).all()
+        assert group.num_blocks <= -(-(window - 1 + group.query_lens.max()) // 16) + 1
+
+
 @given(SEQUENCES)
 def test_a_group_stays_within_its_tokens_unless_one_sequence_needs_more(
     sequences: list[tuple[int, int]],

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from engine.runner.batch_error import BatchError
-from engine.runner.input_batch import BatchInputs, InputBatch
+from engine.runner.batch_inputs import BatchInputs
+from engine.runner.input_batch import InputBatch
 from engine.scheduler.output import SchedulerOutput
 from tests.engine.runner.builders import new, resumed, running, step
 
@@ -27,7 +28,7 @@ def test_a_new_request_runs_its_prompt_through_its_blocks() -> None:
     inputs = take(make_batch(), step({"a": 6}, new("a", [10, 11, 12, 13, 14, 15], [7, 3])))
     assert inputs.token_ids.tolist() == [10, 11, 12, 13, 14, 15]
     assert inputs.positions.tolist() == [0, 1, 2, 3, 4, 5]
-    assert inputs.slot_mapping.tolist() == [28, 29, 30, 31, 12, 13]
+    assert inputs.slot_mapping.tolist() == [[28, 29, 30, 31, 12, 13]]
     assert inputs.logits_indices.tolist() == [5]
 
 
@@ -36,7 +37,7 @@ def test_a_prefix_hit_starts_behind_the_computed_tokens() -> None:
         make_batch(), step({"a": 2}, new("a", [1, 2, 3, 4, 5, 6], [7, 3], num_computed=4))
     )
     assert inputs.token_ids.tolist() == [5, 6]
-    assert inputs.slot_mapping.tolist() == [12, 13]
+    assert inputs.slot_mapping.tolist() == [[12, 13]]
     assert inputs.seq_lens.tolist() == [6]
 
 
@@ -50,7 +51,7 @@ def test_the_next_chunk_goes_on_where_the_last_one_ended() -> None:
     take(batch, step({"a": 3}, new("a", [1, 2, 3, 4, 5], [5])))
     inputs = take(batch, step({"a": 2}, running("a", 3, 0, [6])))
     assert inputs.token_ids.tolist() == [4, 5]
-    assert inputs.slot_mapping.tolist() == [23, 24]
+    assert inputs.slot_mapping.tolist() == [[23, 24]]
     assert inputs.sampling_seqs.tolist() == [0]
 
 
@@ -76,7 +77,7 @@ def test_decodes_come_first_and_the_longest_of_them_leads() -> None:
     )
     assert inputs.request_ids == ("b", "a", "c")
     assert inputs.query_start.tolist() == [0, 1, 2, 5]
-    assert inputs.block_tables.tolist() == [[6, 7], [5, 0], [8, 0]]
+    assert inputs.block_tables.tolist() == [[[6, 7], [5, 0], [8, 0]]]
 
 
 def test_a_request_keeps_its_row_while_others_leave() -> None:
@@ -94,8 +95,8 @@ def test_a_preempted_request_leaves_and_its_row_is_empty() -> None:
     row = batch.row_of("a")
     batch.apply(step({}, preempted=["a"]))
     assert batch.request_ids == frozenset()
-    assert batch.num_tokens[row] == batch.num_blocks[row] == 0
-    assert not batch.block_tables[row].any()
+    assert batch.num_tokens[row] == batch.num_blocks[0, row] == 0
+    assert not batch.block_tables[0, row].any()
 
 
 def test_a_resumed_request_is_replaced_wholly() -> None:
@@ -104,7 +105,7 @@ def test_a_resumed_request_is_replaced_wholly() -> None:
     batch.apply(step({}, preempted=["a"]))
     inputs = take(batch, step({"a": 7}, resumed("a", [1, 2, 3, 4, 5, 6, 9], 1, [8, 2])))
     assert inputs.token_ids.tolist() == [1, 2, 3, 4, 5, 6, 9]
-    assert inputs.block_tables.tolist() == [[8, 2]]
+    assert inputs.block_tables.tolist() == [[[8, 2]]]
     row = batch.row_of("a")
     assert batch.num_prompt_tokens[row] == 6
 
@@ -113,7 +114,7 @@ def test_a_request_preempted_and_resumed_within_one_delta_is_replaced() -> None:
     batch = make_batch()
     take(batch, step({"a": 2}, new("a", [1, 2], [5])), token=9)
     inputs = take(batch, step({"a": 3}, resumed("a", [1, 2, 9], 1, [3]), preempted=["a"]))
-    assert inputs.block_tables.tolist() == [[3]]
+    assert inputs.block_tables.tolist() == [[[3]]]
 
 
 def test_an_id_may_come_again_in_the_delta_that_says_it_ended() -> None:
@@ -137,7 +138,7 @@ def test_a_session_comes_as_new_again_and_goes_on_in_its_blocks() -> None:
     inputs = take(batch, step({"s": 3}, turn))
     assert inputs.token_ids.tolist() == [30, 31, 32]
     assert inputs.positions.tolist() == [5, 6, 7]
-    assert inputs.block_tables.tolist() == [[5, 6]]
+    assert inputs.block_tables.tolist() == [[[5, 6]]]
     assert inputs.sampling_seqs.tolist() == [0]
     assert batch.num_prompt_tokens[batch.row_of("s")] == 8
 
@@ -165,7 +166,7 @@ def test_a_session_that_lost_its_blocks_comes_as_new_with_others() -> None:
     take(batch, step({"s": 2}, new("s", [1, 2], [5])), token=9)
     batch.apply(step({}, preempted=["s"]))
     inputs = take(batch, step({"s": 3}, new("s", [1, 2, 30], [7])))
-    assert inputs.block_tables.tolist() == [[7]]
+    assert inputs.block_tables.tolist() == [[[7]]]
 
 
 def test_tokens_that_were_not_sampled_are_run_like_the_others() -> None:

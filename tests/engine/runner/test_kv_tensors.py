@@ -1,11 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from engine.runner.kv_tensors import KVCacheSizeError, KVShape, PagedKVCache, choose_num_blocks
+from engine.runner.layer_groups import LayerGroup
 
-SHAPE = KVShape(num_layers=4, num_kv_heads=2, head_dim=8, dtype=torch.bfloat16)
+SHAPE = KVShape(
+    groups=(LayerGroup((0, 1, 2, 3)),),
+    num_kv_heads=2,
+    key_dim=8,
+    value_dim=8,
+    dtype=torch.bfloat16,
+)
 CPU = torch.device("cpu")
 
 
@@ -44,7 +53,16 @@ def test_on_cuda_the_cache_fits_beside_what_is_in_use() -> None:
 def test_what_is_written_is_gathered() -> None:
     cache = PagedKVCache.allocate(SHAPE, num_blocks=4, block_size=2, device=CPU)
     key = torch.ones(2, 2, 8, dtype=torch.bfloat16)
-    cache.write(1, torch.tensor([3, 6]), key, 2 * key)
-    gathered = cache.gather(1, torch.tensor([3, 1]))
-    assert gathered[:, :, 0, 0].tolist() == [[1.0, 0.0], [0.0, 1.0]]
-    assert gathered[:, :, 2, 0].tolist() == [[2.0, 0.0], [0.0, 2.0]]
+    cache.write(1, torch.tensor([3, 4]), key, 2 * key)
+    gathered = cache.gather(1, torch.tensor([1, 2]))
+    assert gathered[:, :, 0, 0].tolist() == [[0.0, 1.0], [1.0, 0.0]]
+    assert gathered[:, :, 0, 8].tolist() == [[0.0, 2.0], [2.0, 0.0]]
+
+
+def test_layers_at_one_place_of_their_groups_share_memory() -> None:
+    shape = replace(SHAPE, groups=(LayerGroup((1, 3)), LayerGroup((0, 2), 12)))
+    cache = PagedKVCache.allocate(shape, num_blocks=3, block_size=16, device=CPU)
+    tensors = [layer.data_ptr() for layer in cache.layers]
+    assert tensors[0] == tensors[1] != tensors[2] == tensors[3]
+    assert cache.group_of == [1, 0, 1, 0]
+    assert shape.block_bytes(16) == SHAPE.block_bytes(16) // 2

@@ -88,8 +88,8 @@ def test_a_preempted_id_leaves_and_comes_back_with_all_it_has(small_model: Loade
             sent = requests[int(request_id[1:])].token_ids[: len(cached.all_token_ids)]
             assert list(cached.all_token_ids) == list(sent)
             assert len(sent) == 20 + cached.num_output_tokens
-            assert runner.batch.block_tables[row, : len(blocks)].tolist() == blocks
-            assert runner.batch.num_blocks[row] == len(blocks)
+            assert runner.batch.block_tables[0, row, : len(blocks)].tolist() == blocks
+            assert runner.batch.num_blocks[0, row] == len(blocks)
     assert num_left >= num_back > 0
 
 

@@ -22,6 +22,7 @@ from telemetry.vocabulary import (
     StopReason,
 )
 from tests.telemetry.recorded_run import FIRST, PAUSED_STEPS, SECOND
+from tests.telemetry.recorded_sources import BLOCK_SIZE, LOST_MESSAGE
 
 Row = dict[str, Any]
 QUERIES = library_queries()
@@ -330,6 +331,36 @@ def test_loads_by_tier(log: Log, record: Record) -> None:
     for tier, times in took.items():
         assert rows[tier]["max_ms"] == pytest.approx(max(times) / MS, abs=0.051)
         assert rows[tier]["p50_ms"] == pytest.approx(median_low(times) / MS, abs=0.051)
+
+
+def test_kv_blocks_by_minute(log: Log, record: Record) -> None:
+    events = record.rows("kv_events", "ts, event_index")
+    rows = answer(log, "kv-blocks-by-minute")
+    for kind in ("stored", "removed"):
+        counted = sum(event["num_blocks"] for event in events if event["kind"] == kind)
+        assert sum(row[f"num_{kind}_blocks"] for row in rows) == counted > 0
+    assert len(rows) == len(per_minute(events))
+    assert sum(row["num_lost_messages"] for row in rows) == 1
+    assert LOST_MESSAGE not in {event["batch"] for event in events}
+
+
+def test_kv_blocks_stored_again(log: Log, record: Record) -> None:
+    removed_at: dict[str, int] = {}
+    away: list[int] = []
+    num_removed = 0
+    for event in record.rows("kv_events", "ts, event_index"):
+        for block in event["block_hashes"].split(" "):
+            if event["kind"] == "removed":
+                num_removed += 1
+                removed_at[block] = event["ts"]
+            elif block in removed_at:
+                away.append(event["ts"] - removed_at.pop(block))
+    (row,) = answer(log, "kv-blocks-stored-again")
+    assert row["num_removed_blocks"] == num_removed
+    assert row["num_stored_again_blocks"] == len(away) > 0
+    assert row["num_stored_again_tokens"] == len(away) * BLOCK_SIZE
+    assert row["came_back_ratio"] == pytest.approx(len(away) / num_removed, abs=0.0006)
+    assert row["p50_away_ms"] == pytest.approx(median_low(away) / MS, abs=0.051)
 
 
 def test_settings_changes(log: Log) -> None:

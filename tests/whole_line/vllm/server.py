@@ -85,7 +85,8 @@ def serving(
     """Runs a server with `flags` besides the usual ones; ends it and all that it started.
 
     Args:
-        output: the file for what it prints.
+        output: the file for what it prints. It runs in that file's folder: a checkout as working
+            folder would come before the installed plug-in.
         environment: added to the usual settings; nothing of Stepscope's is inherited.
     """
     port = free_port()
@@ -95,7 +96,11 @@ def serving(
     settings = {"VLLM_CACHE_ROOT": str(cache_dir() / "vllm-cache"), **ENVIRONMENT, **environment}
     with output.open("wb") as file:
         process = subprocess.Popen(
-            command, stdout=file, stderr=subprocess.STDOUT, env=inherited | settings
+            command,
+            cwd=output.parent,
+            env=inherited | settings,
+            stdout=file,
+            stderr=subprocess.STDOUT,
         )
     server = VllmServer(process, f"http://127.0.0.1:{port}", output)
     try:

@@ -17,6 +17,7 @@ CONNECTOR = {
 }
 NUM_LOADS = 6
 LOAD_TOKENS = 64
+LOAD_PROMPT_TOKENS = 100
 LOAD_SECONDS = 1.0
 NUM_OTHERS = 4
 KINDS = ("lookup_pending", "load_started", "load_finished")
@@ -36,7 +37,9 @@ def vllm(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def stall(vllm: RecordedVllm) -> Stretch:
     """Requests that wait for their KV, and others that the engine serves meanwhile."""
     load = {"slow_tokens": LOAD_TOKENS, "slow_seconds": LOAD_SECONDS, "slow_answers": 2}
-    waiting = [completion(n, 100, 20, kv_transfer_params=load) for n in range(NUM_LOADS)]
+    waiting = [
+        completion(n, LOAD_PROMPT_TOKENS, 20, kv_transfer_params=load) for n in range(NUM_LOADS)
+    ]
     return vllm.play(waiting + [completion(100 + n, 64, 120) for n in range(NUM_OTHERS)])
 
 
@@ -77,12 +80,15 @@ def test_steps_say_how_many_loads_are_under_way(vllm: RecordedVllm, stall: Stret
 
 
 def test_what_was_loaded_is_not_counted_as_computed(vllm: RecordedVllm, stall: Stretch) -> None:
-    (row,) = vllm.rows(
-        "SELECT sum(num_external_tokens)::BIGINT AS external, "
-        f"sum(num_prefill_tokens)::BIGINT AS prefill FROM steps WHERE {stall.where}"
+    (admitted,) = vllm.rows(
+        "SELECT sum(num_external_tokens)::BIGINT AS external FROM request_events "
+        f"WHERE kind = event_kind('admitted') AND {stall.where}"
     )
-    assert row["external"] == NUM_LOADS * LOAD_TOKENS
-    assert row["prefill"] == NUM_LOADS * (100 - LOAD_TOKENS) + NUM_OTHERS * 64
+    (steps,) = vllm.rows(
+        f"SELECT sum(num_prefill_tokens)::BIGINT AS prefill FROM steps WHERE {stall.where}"
+    )
+    assert admitted["external"] == NUM_LOADS * LOAD_TOKENS
+    assert steps["prefill"] == NUM_LOADS * (LOAD_PROMPT_TOKENS - LOAD_TOKENS) + NUM_OTHERS * 64
 
 
 def test_the_connector_is_named(vllm: RecordedVllm, stall: Stretch) -> None:

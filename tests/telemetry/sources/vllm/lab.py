@@ -9,6 +9,7 @@ itself says of each step, to be compared with what was recorded.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections import deque
@@ -63,6 +64,7 @@ from vllm.v1.structured_output import StructuredOutputManager  # noqa: E402
 from telemetry.recorder import ListRecorder, Recorder  # noqa: E402
 from telemetry.sources.vllm.compatibility import Features  # noqa: E402
 from telemetry.sources.vllm.recording import recording_class  # noqa: E402
+from tests.telemetry.sources.vllm.what_happened import StepTruth  # noqa: E402
 
 EOS = 2
 REFUSED = 3
@@ -84,6 +86,7 @@ MODEL = {
     "eos_token_id": EOS,
     "tie_word_embeddings": False,
 }
+EAGLE = {**MODEL, "architectures": ["EagleLlamaForCausalLM"], "draft_vocab_size": 1_000_000}
 
 init_none_hash(sha256)
 
@@ -108,11 +111,23 @@ class Settings:
     watermark: float = 0.0
     is_async: bool = False
     num_drafts: int = 0
+    drafter: str = "ngram"
     max_loras: int = 0
     encoder_budget: int = 0
     encoder_cache: int = 0
     whole_items_only: bool = False
-    sliding_window: int | None = None
+    windows: tuple[tuple[int, int | None], ...] = ()
+    """KV groups: block size, and sliding window or None; empty: one group of `block_size`."""
+    long_prefill_adaptive: bool = False
+    parallel_drafting: bool = False
+    """Each request takes more of the model's input than its tokens."""
+    aligns_chunks: bool = False
+    """Chunks end where a block does, as with a state-space layer."""
+    prefill_lookahead: int = 0
+    decode_stagger: int = 0
+    """Steps between two decodes of one request, as with a pipeline; 0 without."""
+    brings_items: bool = False
+    """Encoder outputs come from another engine, and have not come."""
     connector_role: str | None = None
     load_failure_policy: str = "recompute"
 
@@ -143,6 +158,8 @@ class Script:
     num_right: int = 0
     """Drafts of it that are right in each verification."""
     headers: dict[str, str] | None = None
+    cache_salt: str | None = None
+    reads_cache: bool = True
 
 
 class LabConnector(KVConnectorBase_V1):
@@ -192,18 +209,31 @@ class LabGrammar:
     def reset(self) -> None: ...
 
 
-@dataclass
-class StepTruth:
-    """What vLLM itself says of one step."""
+class Bringer:
+    """Brings encoder outputs from another engine, or does not yet."""
 
-    scheduled: dict[str, int]
-    preempted: list[tuple[str, int]]
-    """Who was preempted since the last step was decided, and computed tokens just before."""
-    waiting: list[str]
-    num_free: int
-    num_free_cached: int
-    sampled: dict[str, int] = field(default_factory=dict)
-    finished: list[tuple[str, str]] = field(default_factory=list)
+    has_all = True
+
+    def ensure_cache_available(self, *_: Any) -> bool:
+        return self.has_all
+
+    def has_cache_item(self, *_: Any) -> bool:
+        return False
+
+    def has_pending_push_work(self) -> bool:
+        return False
+
+    def build_connector_meta(self, *_: Any) -> None: ...
+    def update_state_after_alloc(self, *_: Any) -> None: ...
+    def update_state_after_free(self, *_: Any) -> None: ...
+    def take_unavailable_requests(self) -> tuple[str, ...]:
+        return ()
+
+    def request_finished(self, *_: Any) -> tuple[bool, None]:
+        return False, None
+
+    def get_ec_connector_stats(self) -> None: ...
+    def shutdown(self) -> None: ...
 
 
 class _Truthful:
@@ -225,6 +255,14 @@ def base_class(settings: Settings) -> type:
             if settings.encoder_cache:
                 self.max_num_encoder_input_tokens = settings.encoder_budget
                 self.encoder_cache_manager = EncoderCacheManager(settings.encoder_cache)
+            self.need_mamba_block_aligned_split = settings.aligns_chunks
+            self.num_prefill_lookahead = settings.prefill_lookahead or self.num_prefill_lookahead
+            if settings.decode_stagger:
+                self.use_v2_model_runner = True
+                self.decode_stagger = settings.decode_stagger
+            if settings.encoder_cache:
+                self.ec_connector = Bringer()
+                self.ec_connector.has_all = not settings.brings_items
 
     return Chosen
 
@@ -238,6 +276,7 @@ def vllm_config(settings: Settings, model_dir: Path) -> VllmConfig:
         skip_tokenizer_init=True,
         max_model_len=settings.max_model_len,
     )
+    block_size = math.lcm(*(size for size, _ in settings.windows or ((settings.block_size, 0),)))
     transfer = settings.connector_role and KVTransferConfig(
         kv_connector="LabConnector",
         kv_role=settings.connector_role,
@@ -254,6 +293,7 @@ def vllm_config(settings: Settings, model_dir: Path) -> VllmConfig:
             is_encoder_decoder=False,
             enable_chunked_prefill=settings.chunked_prefill,
             long_prefill_token_threshold=settings.long_prefill,
+            long_prefill_token_threshold_adaptive=settings.long_prefill_adaptive,
             scheduler_reserve_full_isl=settings.reserve_whole_prompt,
             watermark=settings.watermark,
             policy=settings.policy,
@@ -262,7 +302,7 @@ def vllm_config(settings: Settings, model_dir: Path) -> VllmConfig:
             disable_hybrid_kv_cache_manager=bool(transfer) or None,
         ),
         cache_config=CacheConfig(
-            block_size=settings.block_size, enable_prefix_caching=settings.prefix_caching
+            block_size=block_size, enable_prefix_caching=settings.prefix_caching
         ),
         speculative_config=_speculation(settings, model) if settings.num_drafts else None,
         kv_transfer_config=transfer or None,
@@ -270,12 +310,22 @@ def vllm_config(settings: Settings, model_dir: Path) -> VllmConfig:
         if settings.max_loras
         else None,
     )
+    if settings.parallel_drafting:
+        config.speculative_config.parallel_drafting = True
     config.scheduler_config.async_scheduling = settings.is_async  # the CPU platform turns it off
     config.cache_config.num_gpu_blocks = settings.num_blocks
     return config
 
 
 def _speculation(settings: Settings, model: ModelConfig) -> SpeculativeConfig:
+    if settings.drafter == "eagle":
+        return SpeculativeConfig(
+            method="eagle",
+            model=str(write_model(Path(model.model) / "eagle", EAGLE)),
+            num_speculative_tokens=settings.num_drafts,
+            target_model_config=model,
+            target_parallel_config=ParallelConfig(),
+        )
     return SpeculativeConfig(
         method="ngram",
         num_speculative_tokens=settings.num_drafts,
@@ -286,10 +336,10 @@ def _speculation(settings: Settings, model: ModelConfig) -> SpeculativeConfig:
     )
 
 
-def write_model(directory: Path) -> Path:
+def write_model(directory: Path, config: dict[str, Any] = MODEL) -> Path:
     """Writes the configuration of a tiny model; there are no weights."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(MODEL))
+    (directory / "config.json").write_text(json.dumps(config))
     return directory
 
 
@@ -318,12 +368,14 @@ class Lab:
         self.sent: list[str] = []
         self.invalid: list[tuple[str, int]] = []
         self.failed: list[str] = []
+        self._loads: set[str] = set()
+        """Requests whose KV is being loaded, also where they have ended since."""
         self._num_out: dict[str, int] = {}
         self._base: dict[str, int] = {}
         LabConnector.scripts = self.scripts
         self.scheduler = self._made(model_dir, recorder, features or Features())
         self._hasher = (
-            get_request_block_hasher(settings.block_size, sha256)
+            get_request_block_hasher(self.scheduler.hash_block_size, sha256)
             if settings.prefix_caching or settings.connector_role
             else None
         )
@@ -331,14 +383,14 @@ class Lab:
     def _made(self, model_dir: Path, recorder: Any, features: Features) -> Any:
         settings = self.settings
         config = vllm_config(settings, model_dir)
-        specs = [FullAttentionSpec(settings.block_size, 1, 1, dtype=torch.float32)]
-        if settings.sliding_window:
-            specs.append(
-                SlidingWindowSpec(
-                    settings.block_size, 1, 1, dtype=torch.float32,
-                    sliding_window=settings.sliding_window,
-                )  # fmt: skip
-            )
+        shape = {"num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
+        specs: list[Any] = [
+            SlidingWindowSpec(block_size=size, sliding_window=window, **shape)
+            if window
+            else FullAttentionSpec(block_size=size, **shape)
+            for size, window in settings.windows or ((settings.block_size, None),)
+        ]
+        sizes = [spec.block_size for spec in specs]
         cls = base_class(settings)
         if recorder is not None:
             opened = recorder if callable(recorder) else lambda *_: recorder
@@ -353,8 +405,8 @@ class Lab:
                 ],
             ),
             structured_output_manager=StructuredOutputManager(config),
-            block_size=settings.block_size,
-            hash_block_size=settings.block_size,
+            block_size=math.lcm(*sizes),
+            hash_block_size=math.gcd(*sizes),
             log_stats=True,
         )
 
@@ -387,8 +439,12 @@ class Lab:
     def grammar_is(self, name: str, grammar: Any) -> None:
         """Has a grammar's compilation end."""
         request = self.scheduler.requests.get(name)
-        if request is not None:
+        if request is not None and request.structured_output_request.grammar is None:
             request.structured_output_request.grammar = grammar
+
+    def bring_items(self) -> None:
+        """Has further encoder outputs come from another engine, later."""
+        self.scheduler.ec_connector.has_all = False
 
     def _request(self, script: Script, prompt: int | list[int]) -> Any:
         if isinstance(prompt, int):
@@ -397,6 +453,8 @@ class Lab:
         asked: dict[str, Any] = {"max_tokens": script.max_tokens, "temperature": 0.0}
         if script.has_grammar:
             asked["structured_outputs"] = StructuredOutputsParams(regex="a+")
+        if not script.reads_cache:
+            asked["skip_reading_prefix_cache"] = True
         params = SamplingParams(**asked)
         params._eos_token_id = EOS
         return Request(
@@ -411,7 +469,10 @@ class Lab:
             else None,
             mm_features=[
                 MultiModalFeatureSpec(
-                    data=None, modality="image", identifier=key, mm_hash=key,
+                    data=None,
+                    modality="image",
+                    identifier=key,
+                    mm_hash=key,
                     mm_position=PlaceholderRange(offset=offset, length=length),
                 )  # fmt: skip
                 for key, offset, length in script.items
@@ -420,6 +481,7 @@ class Lab:
             block_hasher=self._hasher,
             resumable=script.is_session,
             trace_headers=script.headers,
+            cache_salt=script.cache_salt,
         )
 
     # ------------------------------------------------------------------------- steps
@@ -448,6 +510,7 @@ class Lab:
         )
         scheduler.preempted_now.clear()
         self.truth.append(truth)
+        self._loads.update(self.loading())
         sampling = {
             name
             for name in output.num_scheduled_tokens
@@ -523,6 +586,7 @@ class Lab:
         received, sent, failed = set(self.received), set(self.sent), set(self.failed)
         blocks = self.scheduler.kv_cache_manager
         invalid = {blocks.get_block_ids(name)[0][place] for name, place in self.invalid}
+        self._loads -= received
         for each in (self.received, self.sent, self.failed, self.invalid):
             each.clear()
         if not (received or sent or failed or invalid):
@@ -552,5 +616,9 @@ class Lab:
         return [
             name
             for name, request in self.scheduler.requests.items()
-            if request.is_finished() and name not in self.sent
+            if request.is_finished() and name not in self.sent + self.received
         ]
+
+    def let_go(self, name: str) -> None:
+        """Has the transfer end that an ended request's blocks are kept for."""
+        (self.received if name in self._loads else self.sent).append(name)

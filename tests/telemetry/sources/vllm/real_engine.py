@@ -124,18 +124,15 @@ def main(folder: Path) -> dict[str, Any]:
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    from telemetry.sources.vllm.compatibility import compatibility_of
     from telemetry.sources.vllm.description import engine_row
-    from telemetry.sources.vllm.subclassing import vllm_version
+    from telemetry.sources.vllm.subclassing import look_at
 
     config = real_config(folder)
-    found = compatibility_of(Scheduler, vllm_version())
-    row = engine_row(real_scheduler(config, Scheduler), found, started_ts=7)
+    row = engine_row(real_scheduler(config, Scheduler), look_at(Scheduler), started_ts=7)
     return {
         "row": asdict(row),
         "lacking": {
-            cls.__name__: dict(compatibility_of(cls, vllm_version()).lacking)
-            for cls in (Scheduler, AsyncScheduler)
+            cls.__name__: dict(look_at(cls).lacking) for cls in (Scheduler, AsyncScheduler)
         },
         "attached": attached(config),
     }

@@ -19,16 +19,24 @@ ROOT = Path(__file__).parents[4]
 
 @functools.cache
 def real_findings() -> dict[str, Any]:
-    """Returns what `real_engine` prints, run by vLLM's Python; skips where there is none."""
+    """Returns what `real_engine` prints; skips where there is no vLLM."""
+    return printed_by("real_engine.py")
+
+
+def printed_by(program: str) -> dict[str, Any]:
+    """Returns the JSON that a program beside this one prints, run by vLLM's Python.
+
+    It is given an empty folder, in which its rings are. Skips where there is no vLLM.
+    """
     try:
         python = vllm_python()
     except VllmNotInstallableError as error:
         pytest.skip(str(error))
-    quiet = {"VLLM_LOGGING_LEVEL": "ERROR", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    quiet = {"VLLM_LOGGING_LEVEL": "CRITICAL", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
     with tempfile.TemporaryDirectory() as folder:
         ring = {"STEPSCOPE_RING_DIR": f"{folder}/rings", "STEPSCOPE_RING_MB": "1"}
         done = subprocess.run(
-            [python, Path(__file__).with_name("real_engine.py"), folder],
+            [python, Path(__file__).with_name(program), folder],
             cwd=folder,
             env={**os.environ, **quiet, **ring, "PYTHONPATH": str(ROOT)},
             capture_output=True,

@@ -1,0 +1,169 @@
+"""dp-rank-imbalance: one engine queues while its peers have room.
+
+What it measures
+----------------
+Engines of the same model that were scraped in the same window: eight or more requests waiting on
+one, on average, and four times the median of all; or four times the median running. For a minute or
+longer.
+
+Why it matters
+--------------
+The load balancer sends too much to one rank or pod. Its users wait, its cache evicts, and the sum
+over all engines looks fine.
+
+When it stays quiet
+-------------------
+With one engine in the log it is not measured. Affinity on purpose looks the same; a rank that hangs
+collects requests too, so look at `worker-hang` of that engine first.
+
+What to do
+----------
+Let the balancer count requests itself, publish its counts more often, break ties at random, weigh
+by KV usage.
+
+Source
+------
+Reports of eight ranks of which two took most of the queue, and of pods that scored the same while a
+burst went to one. Eight, four and 60 s: the playbook's starting values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diagnose.finding import (
+    Action,
+    Cause,
+    Evidence,
+    Finding,
+    Healthy,
+    Impact,
+    RuleVerdict,
+    Severity,
+)
+from diagnose.metric_facts import MetricFacts
+from diagnose.metric_finding import facts_of, found, not_measured, ruled_out, too_few
+from diagnose.metric_finding import span_of_window as whole
+from diagnose.reading import NS
+from diagnose.rule import Context, Earlier, Rule
+from diagnose.words import duration
+
+ID = "dp-rank-imbalance"
+
+MIN_WAITING = 8
+"""Requests waiting on the engine, on average. Source: playbook."""
+MIN_RATIO = 4
+"""Against the median of all engines. Source: playbook."""
+MIN_LASTED_NS = 60 * NS
+"""How long it has to be watched. Source: playbook."""
+
+PEERS_SQL = """
+WITH models AS (SELECT engine, any_value(model) AS model FROM engines GROUP BY engine),
+loads AS (
+    SELECT m.engine, avg(m.num_waiting) AS waiting, avg(m.num_running) AS running
+    FROM metric_intervals AS m JOIN models AS e USING (engine)
+    WHERE m.ts BETWEEN {{start}} AND {{end}} AND m.source = '{source}'
+      AND e.model IS NOT DISTINCT FROM (SELECT model FROM models WHERE engine = {{engine}})
+    GROUP BY m.engine
+)
+SELECT count(*) AS num_engines,
+       median(waiting) AS waiting, median(running) AS running,
+       max(waiting) FILTER (engine = {{engine}}) AS own_waiting,
+       max(running) FILTER (engine = {{engine}}) AS own_running
+FROM loads
+"""
+
+
+def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
+    """Returns a finding where this engine has far more than its peers."""
+    facts = facts_of(context)
+    if (few := too_few(context, ID)) is not None:
+        return few
+    if missing := facts.missing("num_running", "num_waiting"):
+        return not_measured(ID, missing)
+    sql = PEERS_SQL.format(source=facts.source)
+    row = context.row(sql)
+    if row["num_engines"] < 2:
+        return not_measured(ID, ("samples.engine",), "one engine of this model is in the log")
+    lasted = int(facts.ts[-1] - facts.ts[0])
+    if lasted < MIN_LASTED_NS:
+        why = f"watched for {duration(lasted)}, {duration(MIN_LASTED_NS)} are needed"
+        return not_measured(ID, ("samples",), why)
+    if not _is_heavier(row):
+        number = f"{row['own_waiting']:.1f} waiting, median {row['waiting']:.1f}"
+        return Healthy(rule=ID, name="ranks", number=f"{number} of {row['num_engines']} engines")
+    return _finding(context, facts, row, sql)
+
+
+def _is_heavier(row: dict[str, Any]) -> bool:
+    queues = row["own_waiting"] >= MIN_WAITING and row["own_waiting"] >= MIN_RATIO * row["waiting"]
+    runs = row["own_running"] > MIN_RATIO and row["own_running"] >= MIN_RATIO * row["running"]
+    return bool(queues or runs)
+
+
+def _finding(context: Context, facts: MetricFacts, row: dict[str, Any], sql: str) -> Finding:
+    others = row["num_engines"] - 1
+    statement = context.scope.fill(sql)
+    return found(
+        context,
+        RULE,
+        severity=Severity.high,
+        span=whole(facts),
+        sentence=f"This engine has {row['own_waiting']:.1f} waiting and {row['own_running']:.1f} "
+        f"running on average, the median of {row['num_engines']} engines is {row['waiting']:.1f} "
+        f"and {row['running']:.1f}",
+        symptom=f"{row['own_waiting']:.1f} waiting here, median {row['waiting']:.1f}",
+        cause=Cause(
+            kind="undetermined",
+            sentence="undetermined: the balancer's counts, its weights or affinity on purpose",
+        ),
+        confidence=("medium", f"means over the window, against {others} other engines"),
+        rejected=ruled_out(("too much load", f"median {row['waiting']:.1f} waiting")),
+        evidence=(
+            Evidence(
+                name="requests waiting, mean",
+                value=round(row["own_waiting"], 1),
+                unit="requests",
+                threshold=MIN_WAITING,
+                baseline=round(row["waiting"], 1),
+                n=facts.num_scrapes,
+                sql=statement,
+            ),
+            Evidence(
+                name="requests running, mean",
+                value=round(row["own_running"], 1),
+                unit="requests",
+                baseline=round(row["running"], 1),
+                n=facts.num_scrapes,
+                sql=statement,
+            ),
+        ),
+        impact=Impact(
+            cost=(f"{row['own_waiting']:.0f} requests wait here while others have room",),
+            numbers=(("mean_waiting", round(row["own_waiting"], 1)),),
+        ),
+        actions=(_balance(),),
+    )
+
+
+def _balance() -> Action:
+    return Action(
+        what="let the balancer count what it sends itself, and break ties at random",
+        flag=None,
+        old=None,
+        new=None,
+        applies="client",
+        trade_off="less affinity: fewer prefix cache hits",
+        verify="stepscope diagnose --since 10m",
+        revert="the balancer as it was",
+    )
+
+
+RULE = Rule(
+    id=ID,
+    version=1,
+    prefix="dpi",
+    page=__doc__ or "",
+    decide_metrics=decide_metrics,
+    silenced_by=("worker-hang", "admission-deadlock"),
+)

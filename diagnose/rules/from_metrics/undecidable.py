@@ -1,0 +1,34 @@
+"""Problems that no scrape can tell: each with what would, as the record names it.
+
+They stand in every verdict from scrapes, so that silence about them is not taken for health.
+"""
+
+from __future__ import annotations
+
+from diagnose.finding import NotMeasured
+
+WHY = "no scrape tells: a step record does"
+
+UNDECIDABLE: dict[str, tuple[str, ...]] = {
+    "preempt-zero-reclaim-cascade": ("steps.num_blocks_deferred_free", "preemptions.step"),
+    "kv-head-of-line": ("steps.head_blocks_needed", "steps.min_follower_blocks_needed"),
+    "prefill-head-of-line": ("steps.top_request_tokens", "steps.token_budget"),
+    "priority-inversion": ("request_arrivals.priority",),
+    "connector-parked-deadlock": ("steps.num_loaded_not_promoted", "steps.num_blocks_waiting"),
+    "offload-overhead": ("connector_loads.duration_ns",),
+    "grammar-wait-stall": ("request_events.skip_reason",),
+    "encoder-budget-zero-progress": ("steps.encoder_budget", "step_requests.zero_reason"),
+    "prefix-cache-thrash": ("request_events.num_missed_blocks_seen_before",),
+    "hybrid-cache-alignment": ("request_events.num_hit_tokens_full_group",),
+    "prefix-identity-miss": ("request_arrivals.shared_content_blocks",),
+    "client-abort-leak": ("request_finishes.finish_reason",),
+    "gpu-memory-overcommit-oom": ("engines.memory_total_bytes",),
+}
+"""Rule of the playbook -> what it needs."""
+
+
+def undecidable() -> tuple[NotMeasured, ...]:
+    """Returns that none of them could be judged."""
+    return tuple(
+        NotMeasured(rule=rule, missing=missing, why=WHY) for rule, missing in UNDECIDABLE.items()
+    )

@@ -1,0 +1,68 @@
+"""guard-kv-high-healthy: a KV pool that is nearly full and harms nobody.
+
+What it measures
+----------------
+KV usage of 90 % and more while no preemption was counted and nobody waited. From the slope it says
+when the pool would be full.
+
+Why it matters
+--------------
+A cache is bought to be used. An alarm on usage alone wakes people for long answers that go well.
+
+When it stays quiet
+-------------------
+With a preemption or a waiting request it says nothing: then the rules for those judge.
+
+What to do
+----------
+Nothing; the forecast says when to look again.
+
+Source
+------
+Report of eight long answers on a pool 95 % full, at an even pace. 90 %: the playbook's starting
+value.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from diagnose.finding import Suppressed
+from diagnose.metric_facts import MetricFacts
+from diagnose.metric_finding import facts_of
+from diagnose.rule import Context, Earlier, Rule
+from diagnose.words import duration, percent
+
+ID = "guard-kv-high-healthy"
+
+HIGH_KV = 0.9
+"""KV gauge from which it is worth a word. Source: playbook."""
+
+
+def decide_metrics(context: Context, earlier: Earlier) -> Suppressed | None:
+    """Returns how full the pool is and when it would be; `None` where that may hurt somebody."""
+    facts = facts_of(context)
+    usage, waiting = facts["kv_cache_usage_ratio"], facts["num_waiting"]
+    if not facts.has_enough or usage.max is None or usage.max < HIGH_KV:
+        return None
+    if waiting.max != 0 or facts["num_preemptions"].sum != 0:
+        return None
+    number = f"KV up to {percent(usage.max)}, 0 preemptions counted, nobody waiting"
+    return Suppressed(rule=None, by=ID, number=number + _forecast(facts))
+
+
+def _forecast(facts: MetricFacts) -> str:
+    usage = facts["kv_cache_usage_ratio"].values
+    known = np.isfinite(usage)
+    if known.sum() < 2:
+        return ""
+    slope = float(
+        np.polyfit((facts.ts[known] - facts.ts[0]).astype(np.float64), usage[known], 1)[0]
+    )
+    if slope <= 0 or facts.ts[-1] == facts.ts[0]:
+        return ""
+    left = (1 - float(usage[known][-1])) / slope
+    return f"; at this pace full in {duration(left)}"
+
+
+RULE = Rule(id=ID, version=1, prefix="gkh", page=__doc__ or "", decide_metrics=decide_metrics)

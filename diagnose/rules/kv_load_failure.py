@@ -1,0 +1,110 @@
+"""kv-load-failure: loads of KV blocks from elsewhere fail.
+
+What it measures
+----------------
+The increase of the connector's counter of failed transfers.
+
+Why it matters
+--------------
+What was loaded has to be computed here after all, or the request fails, as the connector's policy
+says; some versions strand it, or take the engine down. A decode engine that starts to prefill slows
+down everybody on it.
+
+When it stays quiet
+-------------------
+An expired lease is not a failed transfer: `pd-producer-lease-expiry`. Without the counter it is not
+measured.
+
+What to do
+----------
+Look for a roll-out, a different version or layout on one side, or an event on the link at that
+moment. Make both sides equal; let the policy fail and the router retry.
+
+Source
+------
+Reports of a producer that died in the handshake, and of a mismatch of hashes between versions. One
+is enough: no threshold.
+"""
+
+from __future__ import annotations
+
+from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
+from diagnose.metric_facts import MetricFacts
+from diagnose.metric_finding import (
+    facts_of,
+    found,
+    not_measured,
+    number,
+    rises_of,
+    ruled_out,
+    too_few,
+)
+from diagnose.rule import Context, Earlier, Rule
+from diagnose.words import connector_name, plural
+
+ID = "kv-load-failure"
+
+
+def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
+    """Returns a finding where a transfer failed."""
+    facts = facts_of(context)
+    if (few := too_few(context, ID)) is not None:
+        return few
+    if missing := facts.missing("num_failed_transfers"):
+        return not_measured(ID, missing, "no such counter of a connector is scraped")
+    failed = facts["num_failed_transfers"].sum
+    if not failed:
+        return Healthy(rule=ID, name="failed KV transfers", number="0")
+    return _finding(context, facts, failed)
+
+
+def _finding(context: Context, facts: MetricFacts, failed: int) -> Finding:
+    expired = facts["num_expired_requests"].sum
+    prompts = facts["num_prompt_tokens"].sum
+    computed = "" if not prompts else f"; {prompts:,} prompt tokens were computed here"
+    connector = connector_name(context.settings.kv_connector)
+    return found(
+        context,
+        RULE,
+        severity=Severity.high,
+        span=rises_of(facts, "num_failed_transfers"),
+        sentence=f"{plural(failed, 'KV transfer')} failed ({connector}){computed}",
+        symptom=f"{plural(failed, 'KV transfer')} failed",
+        cause=Cause(
+            kind="undetermined",
+            sentence="undetermined: a link, a version or a producer; no scrape tells which",
+        ),
+        confidence=("high", "the connector counts them"),
+        rejected=ruled_out(
+            ("expired leases", "not measured" if expired is None else f"{expired:,} counted"),
+        ),
+        evidence=(
+            number(
+                facts, "failed KV transfers", failed, "transfers",
+                "sum(num_failed_transfers)::BIGINT", threshold=0,
+            ),
+        ),
+        impact=Impact(
+            cost=(f"{plural(failed, 'load')} computed again, refused or stranded",),
+            numbers=(("num_failed_transfers", failed),),
+        ),
+        actions=(_equal_sides(),),
+        missing=("request_events.num_invalid_blocks",),
+    )  # fmt: skip
+
+
+def _equal_sides() -> Action:
+    return Action(
+        what="make versions, block size and layout equal on both sides; let failed loads fail and "
+        "the router retry",
+        flag=None,
+        old=None,
+        new=None,
+        applies="restart",
+        trade_off="clients see errors instead of slow answers",
+        verify="stepscope diagnose --since 10m",
+        revert="the policy as it was",
+    )
+
+
+RULE = Rule(id=ID, version=1, prefix="klf", page=__doc__ or "", decide_metrics=decide_metrics)

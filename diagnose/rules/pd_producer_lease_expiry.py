@@ -1,0 +1,106 @@
+"""pd-producer-lease-expiry: a prefill engine let KV go before anybody fetched it.
+
+What it measures
+----------------
+The increase of the connector's counter of requests whose KV blocks expired unread.
+
+Why it matters
+--------------
+Until a lease ends its blocks are pinned, so a prefill engine runs out of them. After it ended, a
+late read gets whatever lies there now, and the answer may be wrong without any error.
+
+When it stays quiet
+-------------------
+A failed transfer has a counter of its own: `kv-load-failure`. Without the counter (another
+connector, an older version) it is not measured.
+
+What to do
+----------
+Make the lease longer than the 99th percentile of queueing and transfer, renew it, and let the
+router wait longer than a prefill takes before it gives up.
+
+Source
+------
+Reports of aborts that raced with finished prefills, and of reads after a lease of 30 s. One is
+enough: no threshold.
+"""
+
+from __future__ import annotations
+
+from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
+from diagnose.metric_facts import MetricFacts
+from diagnose.metric_finding import (
+    facts_of,
+    found,
+    not_measured,
+    number,
+    rises_of,
+    ruled_out,
+    too_few,
+)
+from diagnose.rule import Context, Earlier, Rule
+from diagnose.words import count, plural
+
+ID = "pd-producer-lease-expiry"
+
+
+def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
+    """Returns a finding where a lease expired."""
+    facts = facts_of(context)
+    if (few := too_few(context, ID)) is not None:
+        return few
+    if missing := facts.missing("num_expired_requests"):
+        return not_measured(ID, missing, "no such counter of a connector is scraped")
+    expired = facts["num_expired_requests"].sum
+    if not expired:
+        return Healthy(rule=ID, name="expired leases", number="0")
+    return _finding(context, facts, expired)
+
+
+def _finding(context: Context, facts: MetricFacts, expired: int) -> Finding:
+    failed = facts["num_failed_transfers"].sum
+    return found(
+        context,
+        RULE,
+        severity=Severity.critical,
+        span=rises_of(facts, "num_expired_requests"),
+        sentence=f"The KV blocks of {plural(expired, 'request')} expired before they were fetched",
+        symptom=f"{plural(expired, 'lease')} of KV blocks expired",
+        cause=Cause(
+            kind="undetermined",
+            sentence="undetermined: an abort, a refusal or a late read; no scrape tells which",
+        ),
+        confidence=("high", "the connector counts them"),
+        rejected=ruled_out(
+            ("failed transfers", "not measured" if failed is None else f"{failed:,} counted"),
+        ),
+        evidence=(
+            number(
+                facts, "requests whose KV expired", expired, "requests",
+                "sum(num_expired_requests)::BIGINT", threshold=0,
+            ),
+        ),
+        impact=Impact(
+            cost=(f"{count(expired)} prefills thrown away, or read after they were let go",),
+            numbers=(("num_expired_requests", expired),),
+        ),
+        actions=(_longer_lease(),),
+        missing=("request_finishes.finish_reason",),
+    )  # fmt: skip
+
+
+def _longer_lease() -> Action:
+    return Action(
+        what="make the connector's lease longer than queueing and transfer at p99, and the "
+        "router's time-out longer than a prefill",
+        flag=None,
+        old=None,
+        new=None,
+        applies="restart",
+        trade_off="blocks of lost requests stay pinned for longer",
+        verify="stepscope diagnose --since 10m",
+        revert="the lease as it was",
+    )
+
+
+RULE = Rule(id=ID, version=1, prefix="ple", page=__doc__ or "", decide_metrics=decide_metrics)

@@ -1,0 +1,179 @@
+"""prefill-stalls-decode: answers crawl while somebody else's prompt is computed.
+
+What it measures
+----------------
+Output tokens a second and running request, in intervals that computed more prompt than output
+tokens, against intervals that computed hardly any prompt. The rule fires where the first is less
+than 60 % of the second, two intervals of each kind or more, with output back afterwards and without
+a preemption.
+
+Why it matters
+--------------
+Each step waits for the largest chunk in it. One long prompt makes every running answer stutter for
+as long as it is computed.
+
+When it stays quiet
+-------------------
+Where the preemption counter moves it is the pool, not the prompts. Prompts that come all the time
+leave no calm time to compare with: then it is not measured.
+
+What to do
+----------
+Smaller chunks (`max_num_batched_tokens`, `long_prefill_token_threshold`), or prefill on engines of
+its own.
+
+Source
+------
+Report of a request that decoded at 55 tokens/s, 5 beside a cold prompt of 100,000 tokens, and 55
+again. 60 %: the playbook's starting value.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from diagnose.advice import VERIFY
+from diagnose.finding import (
+    Action,
+    Cause,
+    Evidence,
+    Finding,
+    Healthy,
+    Impact,
+    RuleVerdict,
+    Severity,
+)
+from diagnose.metric_capacity import record_steps
+from diagnose.metric_facts import Floats, Mask, MetricFacts
+from diagnose.metric_finding import facts_of, found, not_measured, number, ruled_out, too_few
+from diagnose.metric_finding import span_of_window as whole
+from diagnose.rule import Context, Earlier, Rule
+from diagnose.words import duration, percent
+
+ID = "prefill-stalls-decode"
+
+MAX_RATIO = 0.6
+"""Output of a running request beside prompts, against without. Source: playbook."""
+MIN_INTERVALS = 2
+"""Intervals of each kind. Starting value."""
+FEW_PROMPTS = 0.05
+"""Prompt tokens for each output token up to which an interval only decodes. Starting value."""
+
+
+def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
+    """Returns a finding where output per request falls with prompts and comes back."""
+    facts = facts_of(context)
+    if (few := too_few(context, ID)) is not None:
+        return few
+    needed = ("num_running", "num_prompt_tokens", "num_generation_tokens", "num_preemptions")
+    if missing := facts.missing(*needed):
+        return not_measured(ID, missing)
+    if facts["num_preemptions"].sum:
+        return Healthy(rule=ID, name="prefill beside decode", number="preemptions were counted")
+    pace = _pace(facts)
+    mixed, pure = _kinds(facts, pace)
+    if mixed.sum() < MIN_INTERVALS or pure.sum() < MIN_INTERVALS:
+        why = f"{mixed.sum()} intervals with prompts and {pure.sum()} without; 2 of each are needed"
+        return not_measured(ID, ("steps.num_prefill_tokens",), why)
+    ratio = float(np.median(pace[mixed]) / np.median(pace[pure]))
+    comes_back = bool(pure[int(np.flatnonzero(mixed)[0]) :].any())
+    if ratio >= MAX_RATIO or not comes_back:
+        number_ = f"output beside prompts at {percent(ratio)}"
+        return Healthy(rule=ID, name="prefill beside decode", number=number_)
+    return _finding(context, facts, pace, mixed, pure, ratio)
+
+
+def _pace(facts: MetricFacts) -> Floats:
+    """Returns output tokens a second for each request that ran at the end of an interval."""
+    running = facts["num_running"].values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        pace: Floats = facts.per_second("num_generation_tokens") / np.where(
+            running > 0, running, np.nan
+        )
+    return pace
+
+
+def _kinds(facts: MetricFacts, pace: Floats) -> tuple[Mask, Mask]:
+    """Returns the intervals with more prompt than output, and those with hardly any prompt."""
+    prompts, outputs = facts["num_prompt_tokens"].values, facts["num_generation_tokens"].values
+    moves = np.isfinite(pace) & (outputs > 0)
+    return moves & (prompts > outputs), moves & (prompts <= FEW_PROMPTS * outputs)
+
+
+def _finding(
+    context: Context, facts: MetricFacts, pace: Floats, mixed: Mask, pure: Mask, ratio: float
+) -> Finding:
+    slow, calm = float(np.median(pace[mixed])), float(np.median(pace[pure]))
+    spent = round(float(np.nansum(facts.interval_ns[mixed])))
+    return found(
+        context,
+        RULE,
+        severity=Severity.high,
+        span=whole(facts),
+        sentence=f"Running answers get {slow:,.1f} tokens/s while prompts are computed and "
+        f"{calm:,.1f} without",
+        symptom=f"output of a running request falls to {percent(ratio)} beside prompts",
+        cause=Cause(
+            kind="undetermined",
+            sentence="undetermined: prompts share the steps of running answers; whose is in no "
+            "scrape",
+        ),
+        confidence=("medium", f"{mixed.sum()} intervals with prompts, {pure.sum()} without"),
+        rejected=ruled_out(("preemption", "0 counted")),
+        evidence=_evidence(facts, mixed, pure, ratio, calm),
+        impact=Impact(
+            users=(f"answers crawled for {duration(spent)}",),
+            numbers=(("slow_tokens_per_second", slow), ("calm_tokens_per_second", calm)),
+        ),
+        actions=_actions(context),
+        missing=("step_requests.num_scheduled_tokens",),
+    )
+
+
+def _evidence(
+    facts: MetricFacts, mixed: Mask, pure: Mask, ratio: float, calm: float
+) -> tuple[Evidence, ...]:
+    pace = "num_generation_tokens / (interval_ns / 1e9) / num_running"
+    beside = "num_prompt_tokens > num_generation_tokens"
+    alone = f"num_prompt_tokens <= {FEW_PROMPTS} * num_generation_tokens"
+    return (
+        number(
+            facts, "output of a running request beside prompts, against without", ratio, "ratio",
+            f"median({pace}) FILTER ({beside}) / median({pace}) FILTER ({alone})",
+            "num_running > 0 AND num_generation_tokens > 0",
+            threshold=MAX_RATIO, n=int(mixed.sum() + pure.sum()), provenance="derived",
+        ),
+        number(
+            facts, "tokens/s of a running request without prompts", calm, "",
+            f"median({pace})", f"num_running > 0 AND num_generation_tokens > 0 AND {alone}",
+            n=int(pure.sum()), provenance="derived",
+        ),
+    )  # fmt: skip
+
+
+def _actions(context: Context) -> tuple[Action, ...]:
+    old = context.settings.max_num_batched_tokens
+    if old is None or old < 2:
+        return (record_steps(),)
+    return (
+        Action(
+            what="halve the largest step, and look again",
+            flag="--max-num-batched-tokens",
+            old=str(old),
+            new=str(old // 2),
+            applies="restart",
+            trade_off="prompts take longer",
+            verify=VERIFY,
+            revert=f"--max-num-batched-tokens {old}",
+        ),
+    )
+
+
+RULE = Rule(
+    id=ID,
+    version=1,
+    prefix="psd",
+    page=__doc__ or "",
+    decide_metrics=decide_metrics,
+    silenced_by=("kv-preemption-thrash", "kv-preemption-pressure", "kv-load-failure"),
+)

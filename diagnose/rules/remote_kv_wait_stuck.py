@@ -1,0 +1,142 @@
+"""remote-kv-wait-stuck: requests wait for KV blocks from elsewhere that do not come.
+
+What it measures
+----------------
+Two minutes or more in which requests were set aside at every scrape and never fewer, while KV
+transfers failed; or in which as many loads stayed in progress, where the engine says their stage.
+
+Why it matters
+--------------
+Such a request can be neither run nor evicted, and many versions let it wait for ever. Its blocks
+and its slot are lost to the others.
+
+When it stays quiet
+-------------------
+Adapters and grammars share the gauge: without a failed transfer or the stage of the loads it is not
+measured. A queue that goes down now and then moves.
+
+What to do
+----------
+Give loads a time-out, choose what happens when one fails, look at the producer's queue and the
+link. Only a restart frees those that wait.
+
+Source
+------
+Reports of decode engines whose producers died in a transfer or in the handshake. 120 s: the
+playbook's starting value.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
+from diagnose.metric_facts import MetricFacts, Stretch
+from diagnose.metric_finding import (
+    facts_of,
+    found,
+    not_measured,
+    number,
+    ruled_out,
+    span_of,
+    too_few,
+)
+from diagnose.reading import NS
+from diagnose.rule import Context, Earlier, Rule
+from diagnose.words import connector_name, duration, plural
+
+ID = "remote-kv-wait-stuck"
+
+MIN_STUCK_NS = 120 * NS
+"""How long nothing may come back. Source: playbook."""
+
+
+def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
+    """Returns a finding where deferred requests never get fewer and transfers fail."""
+    facts = facts_of(context)
+    if (few := too_few(context, ID)) is not None:
+        return few
+    loads = _never_fewer(facts, "num_kv_loads_in_progress")
+    if loads is not None:
+        return _finding(context, facts, loads, "num_kv_loads_in_progress")
+    if missing := facts.missing("num_waiting_deferred"):
+        return not_measured(ID, missing)
+    stuck = _never_fewer(facts, "num_waiting_deferred")
+    if stuck is None:
+        return Healthy(rule=ID, name="remote KV", number="those set aside came back")
+    if facts["num_kv_loads_in_progress"].is_measured:
+        return Healthy(rule=ID, name="remote KV", number="no load stayed in progress")
+    failed = facts.columns["num_failed_transfers"][stuck.intervals]
+    if not np.nansum(failed):
+        missing = facts.missing("num_failed_transfers") or ("request_events.skip_reason",)
+        why = "requests stay set aside; adapters, grammars and remote KV share the gauge"
+        return not_measured(ID, (*missing, "connector_loads.stage"), why)
+    return _finding(context, facts, stuck, "num_waiting_deferred")
+
+
+def _never_fewer(facts: MetricFacts, column: str) -> Stretch | None:
+    values = facts.columns[column]
+    with np.errstate(invalid="ignore"):
+        never_fewer = np.diff(values, prepend=values[:1]) >= 0
+    return facts.longest(values > 0, never_fewer, min_ns=MIN_STUCK_NS)
+
+
+def _finding(context: Context, facts: MetricFacts, stuck: Stretch, column: str) -> Finding:
+    waiting = round(float(np.nanmax(facts.columns[column][stuck.scrapes])))
+    lasted, inside = duration(stuck.duration_ns), facts.between(stuck)
+    failed = facts["num_failed_transfers"].sum
+    fails = "" if not failed else f", and {plural(failed, 'transfer')} failed"
+    connector = connector_name(context.settings.kv_connector)
+    return found(
+        context,
+        RULE,
+        severity=Severity.critical,
+        span=span_of(stuck),
+        sentence=f"{plural(waiting, 'request')} set aside never got fewer in {lasted}{fails}; they "
+        f"wait for KV that does not come ({connector})",
+        symptom=f"{plural(waiting, 'request')} set aside for {lasted}",
+        cause=Cause(
+            kind="stuck_loads",
+            sentence=f"stuck loads: {waiting:,} wait, {failed or 0:,} transfers failed (inferred)",
+        ),
+        confidence=(
+            ("high", "the engine says the stage of its loads")
+            if column == "num_kv_loads_in_progress"
+            else ("medium", "adapters and grammars share the gauge; transfers failed meanwhile")
+        ),
+        rejected=ruled_out(("a busy link", "nobody came back")),
+        evidence=(
+            number(
+                facts, "time in which they never got fewer", stuck.duration_ns, "ns",
+                "(max(ts) - min(ts))::BIGINT", inside, threshold=MIN_STUCK_NS,
+                n=stuck.num_scrapes,
+            ),
+            number(
+                facts, "requests that wait", waiting, "requests", f"max({column})", inside,
+                n=stuck.num_scrapes,
+            ),
+        ),
+        impact=Impact(
+            cost=(f"{plural(waiting, 'request')} wait for ever and hold blocks and slots",),
+            numbers=(("num_waiting", waiting), ("stuck_ns", stuck.duration_ns)),
+        ),
+        actions=(_time_out(),),
+        missing=("connector_loads.stage", "request_events.skip_reason"),
+    )  # fmt: skip
+
+
+def _time_out() -> Action:
+    return Action(
+        what="give loads a time-out and choose what happens when one fails; restart to free those "
+        "that wait",
+        flag=None,
+        old=None,
+        new=None,
+        applies="restart",
+        trade_off="a slow load fails instead of coming late",
+        verify="stepscope diagnose --since 10m",
+        revert="the policy as it was",
+    )
+
+
+RULE = Rule(id=ID, version=1, prefix="rkw", page=__doc__ or "", decide_metrics=decide_metrics)
