@@ -7,7 +7,9 @@ that holds nine of them. Each engine serves the tiny Llama in bfloat16 with the 
 recorded in the same way: by itself, or by the plug-in. Both logs are then asked the same questions.
 
 Who comes in which step depends on the clients, so neither engine repeats itself exactly; with
-`--times` each plays the storm as often and every number is given for each.
+`--times` each plays the storm as often and every number is given for each. The exact comparison is
+the last row: each log is replayed by our scheduler, with its arrivals by step; it says in how many
+steps that decided differently from the engine that was recorded.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from telemetry.collector import start_collector, stop_collector
 from telemetry.store import open_log
 from tests.vllm_venv import vllm_python
 from tests.whole_line.vllm import plugin
+from tests.whole_line.vllm.replaying import differences
 from tests.whole_line.vllm.server import MODEL_NAME, serving, wait_until
 
 FLAGS = (
@@ -136,6 +139,7 @@ def asked(log: Path) -> dict[str, Any]:
         (numbers,) = opened.query(NUMBERS).to_pylist()
         stops = opened.query(STOPS).to_pylist()
         (engine,) = diagnose(opened).engines
+        num_different = len({step for step, _ in differences(opened, engine.scope.engine)})
     account = engine.accounting
     waited = {f"steps ended by {row['stop_reason']}": row["num_steps"] for row in stops}
     return {
@@ -145,6 +149,7 @@ def asked(log: Path) -> dict[str, Any]:
         "unattributed": account.unattributed,
         "the identity holds": account.loss.identity_holds,
         "verdict": engine.verdict.rule,
+        "steps that a replay decides differently": num_different,
     }
 
 

@@ -95,7 +95,8 @@ def _window_chip(page: Page, current: str) -> None:
     scope = page.scope
     digits = 1 if scope.duration_ns < 120e9 else 0
     first, last = time_of_day(scope.start_ts, digits), time_of_day(scope.end_ts, digits)
-    said = f"UTC **{first} – {last}** {duration(scope.duration_ns)} · {steps} steps"
+    counted = "no steps" if steps == "0" else f"{steps} steps"
+    said = f"UTC **{first} – {last}** {duration(scope.duration_ns)} · {counted}"
     with st.popover(said, key="chip-window"):
         _window_form(page)
         st.caption("Link to this window, in absolute times")

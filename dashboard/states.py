@@ -9,6 +9,7 @@ import streamlit as st
 from dashboard.session import Page, engine_label
 from dashboard.untrusted import in_markdown
 from diagnose.facts import StepFacts
+from diagnose.metric_facts import MetricFacts
 from diagnose.words import duration, time_of_day
 
 RETRY_SECONDS = 5
@@ -106,6 +107,17 @@ def partial(steps: StepFacts) -> None:
         f":orange[▲] {share} of steps missing, counts are lower bounds.",
         f"{steps.num_steps_missing:,} of {steps.num_steps + steps.num_steps_missing:,} steps are "
         "not in the record. Gaps are hatched and never bridged.",
+    )
+
+
+def no_steps(facts: MetricFacts) -> None:
+    """Says that an engine is known by scrapes alone, and what would show the rest."""
+    not_measured(
+        "steps",
+        "no step record",
+        f"This engine is known {in_markdown(facts.told_by)}: who ran, who waited and who was "
+        "evicted is not in it.",
+        "Install stepscope beside vLLM and set `STEPSCOPE_LOG` to record it from then on.",
     )
 
 

@@ -15,6 +15,8 @@ from diagnose.diagnosis import EngineDiagnosis
 from diagnose.finding import NO_FAULT, Action, Finding
 from diagnose.finding_text import write_finding
 from diagnose.lines import Report
+from diagnose.metric_facts import MetricFacts
+from diagnose.metric_report import calm_numbers
 from diagnose.words import duration, time_of_day
 
 SENTENCE = 300
@@ -116,6 +118,9 @@ def _calm(engine: EngineDiagnosis) -> None:
         badge = ":green[**✓ HEALTHY**]" if is_healthy else ":gray[**– NOT MEASURED**]"
         st.markdown(f"{badge}  :gray[:small[{in_markdown(engine.verdict.rule)}]]")
         st.markdown(f"### {in_markdown(engine.verdict.sentence, SENTENCE)}")
+        if engine.metrics is not None:
+            _calm_scrapes(engine, engine.metrics)
+            return
         steps, account = engine.steps, engine.accounting
         free = "–" if steps.min_free_blocks is None else f"{steps.min_free_blocks:,}"
         pool = engine.settings.num_usable_blocks
@@ -124,6 +129,21 @@ def _calm(engine: EngineDiagnosis) -> None:
             f":gray[{steps.num_steps:,} steps, {account.num_requests:,} requests, "
             f"{account.num_rows:,} preemptions; never under {free}{of} blocks free.]"
         )
+
+
+def _calm_scrapes(engine: EngineDiagnosis, facts: MetricFacts) -> None:
+    numbers = "; ".join(f"{name} {told}" for name, told in calm_numbers(facts, engine.settings))
+    st.markdown(f":gray[{in_markdown(numbers, SENTENCE)}]")
+
+
+def beside(engine: EngineDiagnosis) -> None:
+    """Draws what scrapes could not tell, in two lines."""
+    missing = sorted({said.rule for said in engine.not_measured})
+    notes = [f"{said.by}: {said.number}" for said in engine.suppressed]
+    for note in notes:
+        st.caption(in_markdown(note, SENTENCE))
+    if missing:
+        st.caption(f"Not measured: {in_markdown(', '.join(missing), 2000)}")
 
 
 # -------------------------------------------------------------------------------------- the strip

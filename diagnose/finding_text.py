@@ -5,6 +5,7 @@ from __future__ import annotations
 from diagnose.accounting import Accounting
 from diagnose.finding import Action, Evidence, Finding, Rejected
 from diagnose.lines import SHAPES, WIDTH, Report, Role
+from diagnose.metric_report import account_line
 from diagnose.words import NOT_MEASURED, count, duration, percent, plural, time_of_day
 
 _LABEL = 12
@@ -52,6 +53,9 @@ def _when(finding: Finding, end_ts: int) -> str:
 
 
 def _account(report: Report, account: Accounting) -> None:
+    if not account.is_recorded:
+        report.add(("  account".ljust(_LABEL), "muted"), (account_line(account), "cause"))
+        return
     total = account.num_rows if account.counter is None else account.counter
     parts = [
         (f"{account.num_kv_full:,} kv_full", "cause"),

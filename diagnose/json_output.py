@@ -68,6 +68,7 @@ def _window(diagnosis: Diagnosis) -> dict[str, Any]:
         "duration_ns": window.duration_ns,
         "is_live": window.is_live,
         "num_steps": sum(engine.steps.num_steps for engine in diagnosis.engines),
+        "num_scrapes": sum(e.metrics.num_scrapes for e in diagnosis.engines if e.metrics),
     }
 
 
@@ -89,15 +90,44 @@ def _engine(engine: EngineDiagnosis) -> dict[str, Any]:
         "version": settings.version,
         "verdict": _verdict(engine.verdict),
         "num_steps": steps.num_steps,
-        "num_requests": engine.accounting.num_requests,
+        "num_requests": _if_recorded(engine.accounting, engine.accounting.num_requests),
         "max_running": steps.max_running,
         "max_waiting": steps.max_waiting,
         "min_free_blocks": steps.min_free_blocks,
+        "scrapes": _scrapes(engine),
         "num_usable_blocks": settings.num_usable_blocks,
         "max_num_seqs": settings.max_num_seqs,
         "accounting": _accounting(engine.accounting),
         "data_quality": _quality(engine),
     }
+
+
+def _scrapes(engine: EngineDiagnosis) -> dict[str, Any] | None:
+    """Returns what was judged where no steps are recorded; `None` where they are."""
+    facts = engine.metrics
+    if facts is None:
+        return None
+    return {
+        "source": facts.source,
+        "num_scrapes": facts.num_scrapes,
+        "usual_interval_ns": facts.usual_interval_ns,
+        "num_resets": facts.num_resets,
+        "num_gaps": facts.num_gaps,
+        "max_running": _whole(facts["num_running"].max),
+        "max_waiting": _whole(facts["num_waiting"].max),
+        "max_kv_cache_usage_ratio": facts["kv_cache_usage_ratio"].max,
+        "num_preemptions": facts["num_preemptions"].sum,
+        "num_finished": facts["num_finished"].sum,
+    }
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _if_recorded(account: Accounting, value: int) -> int | None:
+    """Returns a count of the record; `None` where there is no record to count in."""
+    return value if account.is_recorded else None
 
 
 def _finding(finding: Finding, when: str) -> dict[str, Any]:
@@ -178,12 +208,12 @@ def _accounting(account: Accounting) -> dict[str, Any]:
         "preemptions": {
             "counter": account.counter,
             "recorded": account.num_rows,
-            "kv_full": account.num_kv_full,
-            "priority": account.num_priority,
-            "cache_reset": account.num_cache_reset,
-            "cause_unknown": account.num_cause_unknown,
+            "kv_full": _if_recorded(account, account.num_kv_full),
+            "priority": _if_recorded(account, account.num_priority),
+            "cache_reset": _if_recorded(account, account.num_cache_reset),
+            "cause_unknown": _if_recorded(account, account.num_cause_unknown),
             "unattributed": account.unattributed,
-            "equals_counter": account.equals_counter,
+            "equals_counter": account.equals_counter if account.is_recorded else None,
         },
         "tokens": {
             "lost": loss.num_lost,
@@ -205,15 +235,15 @@ def _accounting(account: Accounting) -> dict[str, Any]:
             "adds_up": work.adds_up,
         },
         "requests": {
-            "seen": account.num_requests,
+            "seen": _if_recorded(account, account.num_requests),
             "finished": account.num_finished,
-            "affected": account.num_affected,
-            "max_times": account.max_times,
+            "affected": _if_recorded(account, account.num_affected),
+            "max_times": _if_recorded(account, account.max_times),
             "evicted_ns": account.evicted_ns,
             "request_ns": account.request_ns,
-            "newer_paid": account.num_newer_paid,
-            "itself_paid": account.num_itself_paid,
-            "older_paid": account.num_older_paid,
+            "newer_paid": _if_recorded(account, account.num_newer_paid),
+            "itself_paid": _if_recorded(account, account.num_itself_paid),
+            "older_paid": _if_recorded(account, account.num_older_paid),
         },
         "victims": [_affected(paid) for paid in account.victims],
         "sql": account.sql,

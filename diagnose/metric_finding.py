@@ -51,8 +51,9 @@ def found(
     impact: Impact | None = None,
     actions: tuple[Action, ...] = (),
     missing: tuple[str, ...] = (),
+    told_by: str | None = None,
 ) -> Finding:
-    """Returns a finding; its sentence says that it comes from scrapes alone."""
+    """Returns a finding; its sentence ends in what it comes from, scrapes alone if not said."""
     return Finding(
         id=rule.new_id(context, span),
         rule=rule.id,
@@ -61,7 +62,7 @@ def found(
         confidence=Confidence(level=confidence[0], why=confidence[1]),
         span=span,
         engine=context.scope.engine,
-        sentence=f"{sentence.removesuffix('.')} ({facts_of(context).told_by}).",
+        sentence=f"{sentence.removesuffix('.')} ({told_by or facts_of(context).told_by}).",
         symptom=symptom,
         cause=cause,
         rejected=rejected,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from diagnose.metric_facts import MetricFacts
-from diagnose.reading import NS
-from diagnose.rule import Context
+from diagnose.reading import NS, QueryLog, read_rows
 from diagnose.words import duration
 
 MIN_OBSERVATIONS = 20
@@ -23,11 +23,11 @@ WITH storm AS (
     WHERE {{where}} AND source = '{source}' AND num_preemptions > 0
 )
 SELECT lower_bound, upper_bound,
-       coalesce(sum(num_observations) FILTER (ts IN (FROM storm)), 0)::BIGINT AS num_storm,
-       coalesce(sum(num_observations) FILTER (ts NOT IN (FROM storm)), 0)::BIGINT AS num_calm,
+       coalesce(sum(num_observations) FILTER (in_storm), 0)::BIGINT AS num_storm,
+       coalesce(sum(num_observations) FILTER (NOT in_storm), 0)::BIGINT AS num_calm,
        count(num_observations) AS num_known
-FROM metric_buckets
-WHERE {{where}} AND source = '{source}' AND histogram = '{histogram}'
+FROM (SELECT *, ts IN (FROM storm) AS in_storm FROM metric_buckets
+      WHERE {{where}} AND source = '{source}' AND histogram = '{histogram}')
 GROUP BY lower_bound, upper_bound ORDER BY upper_bound
 """
 
@@ -66,25 +66,32 @@ def _between(bucket: Bucket) -> str:
     return f"over {low}" if math.isinf(bucket.high) else f"{low} to {duration(bucket.high * NS)}"
 
 
-def pauses(context: Context, facts: MetricFacts) -> Tail | None:
-    """Returns the tail of pauses in and out of preemptions; `None` where either is not measured."""
-    rows = _buckets(context, facts, "inter_token_latency")
-    storm, calm = _percentile(rows, "num_storm"), _percentile(rows, "num_calm")
-    return None if storm is None or calm is None else Tail(storm=storm, calm=calm)
+@dataclass(frozen=True)
+class Histograms:
+    """The histograms of an engine's scrapes, each read once and only when it is asked for."""
 
+    log: QueryLog
+    facts: MetricFacts
 
-def most_preemptions(context: Context, facts: MetricFacts) -> Bucket | None:
-    """Returns how often a request was preempted, p99 of those that ended; `None`: not measured."""
-    rows = _buckets(context, facts, "request_preemptions")
-    for row in rows:
-        row["num_all"] = row["num_storm"] + row["num_calm"]
-    return _percentile(rows, "num_all", least=1)
+    @cached_property
+    def pauses(self) -> Tail | None:
+        """The tail of pauses in and out of preemptions; `None` where either is not measured."""
+        rows = self._buckets("inter_token_latency")
+        storm, calm = _percentile(rows, "num_storm"), _percentile(rows, "num_calm")
+        return None if storm is None or calm is None else Tail(storm=storm, calm=calm)
 
+    @cached_property
+    def most_preemptions(self) -> Bucket | None:
+        """How often a request was preempted, p99 of those that ended; `None`: not measured."""
+        rows = self._buckets("request_preemptions")
+        for row in rows:
+            row["num_all"] = row["num_storm"] + row["num_calm"]
+        return _percentile(rows, "num_all", least=1)
 
-def _buckets(context: Context, facts: MetricFacts, histogram: str) -> list[dict[str, Any]]:
-    sql = BUCKETS_SQL.format(source=facts.source, histogram=histogram)
-    rows = context.rows(sql)
-    return rows if any(row["num_known"] for row in rows) else []
+    def _buckets(self, histogram: str) -> list[dict[str, Any]]:
+        sql = BUCKETS_SQL.format(source=self.facts.source, histogram=histogram)
+        rows = read_rows(self.log, self.facts.scope.fill(sql))
+        return rows if any(row["num_known"] for row in rows) else []
 
 
 def _percentile(

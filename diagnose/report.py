@@ -9,6 +9,7 @@ from diagnose.diagnosis import Diagnosis, EngineDiagnosis
 from diagnose.finding import NO_FAULT
 from diagnose.finding_text import write_finding
 from diagnose.lines import WIDTH, Report
+from diagnose.metric_report import calm_numbers, size_of, write_unmeasured
 from diagnose.words import (
     NOT_MEASURED,
     count,
@@ -43,7 +44,10 @@ def write_report(diagnosis: Diagnosis) -> Report:
 def _engine(report: Report, engine: EngineDiagnosis, *, is_one_of_many: bool) -> None:
     _header(report, engine, is_one_of_many)
     for said in engine.data_quality:
-        report.wrapped(said, 2, "high", "▲ ")
+        if engine.metrics is None:
+            report.wrapped(said, 2, "high", "▲ ")
+        else:
+            report.wrapped(said, 2, "muted", f"{NOT_MEASURED} ")
     report.add()
     for finding in engine.findings:
         write_finding(report, finding, engine.accounting)
@@ -64,11 +68,7 @@ def _header(report: Report, engine: EngineDiagnosis, is_one_of_many: bool) -> No
     name = f"engine {number}" if is_one_of_many or rank is None else f"engine {rank}"
     name += f" {harmless(engine.settings.model, 24)}" if engine.settings.model else ""
     when = stretch(engine.scope.start_ts, engine.scope.end_ts)
-    dropped = engine.steps.num_steps_missing
-    facts = (
-        f"{plural(engine.steps.num_steps, 'step')}, {count(dropped)} dropped"
-        f"  {plural(engine.accounting.num_requests, 'request')}"
-    )
+    facts = _size(engine)
     if len(name) + len(when) + len(facts) + 4 <= WIDTH:
         report.add((name, "strong"), f"  {when}  {facts}")
         return
@@ -76,14 +76,33 @@ def _header(report: Report, engine: EngineDiagnosis, is_one_of_many: bool) -> No
     report.add(f"  {when}  {facts}")
 
 
+def _size(engine: EngineDiagnosis) -> str:
+    if engine.metrics is not None:
+        return size_of(engine.metrics)
+    return (
+        f"{plural(engine.steps.num_steps, 'step')}, {count(engine.steps.num_steps_missing)} dropped"
+        f"  {plural(engine.accounting.num_requests, 'request')}"
+    )
+
+
 # ------------------------------------------------------------------------------ under the findings
 
 
 def _no_fault(report: Report, engine: EngineDiagnosis) -> None:
-    steps, settings, account = engine.steps, engine.settings, engine.accounting
     report.add(("✓ HEALTHY", "healthy"), ("  no-scheduler-fault", "strong"))
     report.wrapped(engine.verdict.sentence, 2, "strong")
     report.add()
+    if engine.metrics is None:
+        _calm_steps(report, engine)
+        return
+    numbers = calm_numbers(engine.metrics, engine.settings)
+    for left, right in zip(numbers[::2], [*numbers[1::2], ("", "")], strict=False):
+        _pair(report, left, right)
+    _silenced(report, engine)
+
+
+def _calm_steps(report: Report, engine: EngineDiagnosis) -> None:
+    steps, settings, account = engine.steps, engine.settings, engine.accounting
     waiting = f"{count(steps.num_steps_waiting)} in {plural(steps.num_steps, 'step')}"
     if steps.num_steps_waiting:
         waiting = f"in {waiting.replace(' in ', ' of ')}, up to {count(steps.max_waiting)}"
@@ -114,16 +133,28 @@ def _healthy(report: Report, engine: EngineDiagnosis) -> None:
     if steps.last_free_blocks is not None and settings.num_usable_blocks is not None:
         free = f"{steps.last_free_blocks:,} of {settings.num_usable_blocks:,}"
         items.append(f"free blocks at the end: {free}")
-    items.append(f"priority: {account.num_priority:,}")
-    items.append(f"cache reset: {account.num_cache_reset:,}")
-    report.flow(items, _FOOT, "✓ healthy", "healthy")
+    if account.is_recorded:
+        items.append(f"priority: {account.num_priority:,}")
+        items.append(f"cache reset: {account.num_cache_reset:,}")
+    if items:
+        report.flow(items, _FOOT, "✓ healthy", "healthy")
+    _silenced(report, engine)
+
+
+def _silenced(report: Report, engine: EngineDiagnosis) -> None:
     for silenced in engine.suppressed:
-        told = f"{silenced.rule or 'nothing'}, by {silenced.by}: {silenced.number}"
-        report.wrapped(told, _FOOT, "muted", "● silenced")
+        if silenced.rule is None:
+            told = f"{silenced.by}: {silenced.number}"
+            report.wrapped(told, _FOOT, "muted", "● note")
+        else:
+            told = f"{silenced.rule}, by {silenced.by}: {silenced.number}"
+            report.wrapped(told, _FOOT, "muted", "● silenced")
 
 
 def _unused(report: Report, engine: EngineDiagnosis) -> None:
     settings = engine.settings
+    if engine.metrics is not None:
+        return  # a setting that no page tells may well be in use
     unused = [
         name
         for name, value in (
@@ -141,6 +172,10 @@ def _unused(report: Report, engine: EngineDiagnosis) -> None:
 
 
 def _unmeasured(report: Report, engine: EngineDiagnosis) -> None:
+    if engine.metrics is not None:
+        said = [each for each in engine.not_measured if each.rule != engine.verdict.rule]
+        write_unmeasured(report, said, _FOOT)
+        return
     missing = [
         f"{said.rule} ({', '.join(said.missing)}: {said.why})"
         for said in engine.not_measured

@@ -12,6 +12,7 @@ from diagnose.accounting import Accounting
 from diagnose.facts import EngineSettings, RecordQuality, StepFacts
 from diagnose.finding import Finding, RuleVerdict, Span, finding_id
 from diagnose.metric_facts import MetricFacts
+from diagnose.metric_latency import Histograms
 from diagnose.reading import QueryLog, Scope, read_row, read_rows
 from diagnose.storm import Storm, read_storm
 
@@ -44,6 +45,13 @@ class Context:
     def storm(self) -> Storm | None:
         """The worst episode of preemptions for want of blocks; `None` if there was none."""
         return read_storm(self.log, self.scope, self.settings, stopped_ts=self.quality.stopped_ts)
+
+    @cached_property
+    def histograms(self) -> Histograms:
+        """What the scrapes' histograms say; only for an engine with `metrics`."""
+        if self.metrics is None:
+            raise ValueError(f"engine {self.scope.engine} has a step record: judge that")
+        return Histograms(self.log, self.metrics)
 
     @cached_property
     def data_quality(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.config import EngineConfig
+from engine.kv_cache.group import most_blocks
 
 
 def complaint_about(config: EngineConfig, num_prompt_tokens: int, max_tokens: int) -> str | None:
@@ -21,7 +22,7 @@ def complaint_about(config: EngineConfig, num_prompt_tokens: int, max_tokens: in
             "max_tokens, or raise --max-model-len"
         )
     cache = config.cache
-    num_blocks = -(-(num_tokens - 1) // cache.block_size)
+    num_blocks = _blocks_needed(config, num_tokens - 1)
     if num_blocks > cache.num_usable_blocks and not config.allow_oversize:
         return (
             f"prompt has {num_prompt_tokens:,} tokens and max_tokens is {max_tokens:,}: that "
@@ -30,3 +31,29 @@ def complaint_about(config: EngineConfig, num_prompt_tokens: int, max_tokens: in
             "engine more KV blocks (--num-gpu-blocks-override, --gpu-memory-utilization)"
         )
     return None
+
+
+def room_for_output(config: EngineConfig, num_prompt_tokens: int) -> int:
+    """Returns the most outputs that a request could ask for, 1 at least; see `complaint_about`."""
+    low, high = 1, max(1, config.scheduler.max_model_len - num_prompt_tokens)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if complaint_about(config, num_prompt_tokens, middle) is None:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _blocks_needed(config: EngineConfig, num_tokens: int) -> int:
+    """Returns the blocks that so many tokens ever hold at once, over all KV groups."""
+    scheduler = config.scheduler
+    return sum(
+        most_blocks(
+            group,
+            num_tokens,
+            in_flight=scheduler.max_num_batched_tokens * scheduler.max_concurrent_batches,
+            max_model_len=scheduler.max_model_len,
+        )
+        for group in config.cache.kv_groups
+    )

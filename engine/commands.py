@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.config import ConfigError
 from engine.workload import demo, load_command
 
 if TYPE_CHECKING:
@@ -58,12 +59,16 @@ def _add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         type=Path,
         metavar="MODEL",
-        help="local directory of a transformers checkpoint; without it a tiny Llama is made",
+        help="local directory of a transformers checkpoint, a GGUF file, or gemma3-270m (once its "
+        "package is installed); without it a tiny Llama is made",
     )
     api = parser.add_argument_group("API")
     api.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     api.add_argument("--port", type=int, default=8000, help="0 takes a free one (%(default)s)")
     api.add_argument("--served-model-name", metavar="NAME", help="the model's name in the API")
+    api.add_argument(
+        "--chat-template", type=Path, metavar="FILE", help="Jinja template of chats (the model's)"
+    )
     api.add_argument(
         "--live-timeout",
         type=float,
@@ -195,7 +200,12 @@ def run_serve(args: argparse.Namespace, wiring: ServeWiring | None) -> int:
     recorded = wiring is not None and not args.no_record
     server = Server(
         engine_settings(args),
-        ServerSettings(host=args.host, port=args.port, live_timeout_seconds=args.live_timeout),
+        ServerSettings(
+            host=args.host,
+            port=args.port,
+            live_timeout_seconds=args.live_timeout,
+            chat_template=_read_template(args.chat_template),
+        ),
         recorder_factory=(
             wiring.recorder_factory(args) if wiring is not None and recorded else no_recorder
         ),
@@ -205,6 +215,20 @@ def run_serve(args: argparse.Namespace, wiring: ServeWiring | None) -> int:
         wiring.prepare(args, server)
     server.on_ready(lambda url, ready: _print_banner(args, url, ready, recorded))
     return server.run()
+
+
+def _read_template(path: Path | None) -> str | None:
+    """Returns the source of a chat template.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--chat-template {path} cannot be read: {error}") from None
 
 
 def _say(line: str) -> None:

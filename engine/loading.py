@@ -79,12 +79,12 @@ def _load_scripted(settings: EngineSettings, step_seconds: float) -> LoadedEngin
 def _load_model(settings: EngineSettings, phase_hook: Callable[[Phase], None]) -> LoadedEngine:
     import torch
 
+    from engine.runner.checkpoints import find_checkpoint
     from engine.runner.kv_tensors import choose_num_blocks
-    from engine.runner.model import load_model
-    from engine.runner.tiny_llama import tiny_llama
+    from engine.runner.model import DTYPES, load_model
 
     _leave_a_core_free()
-    directory = tiny_llama() if settings.model is None else settings.model
+    directory = find_checkpoint(settings.model, dtype=DTYPES.get(settings.dtype))
     model = load_model(directory, dtype=settings.dtype)
     num_gpu_blocks = choose_num_blocks(
         model.kv_shape,

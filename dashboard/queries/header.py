@@ -6,12 +6,23 @@ from dashboard.queries.reduction import MAX_STOPS, bin_of, x_of
 from diagnose.reading import Scope
 
 ENGINES = """
+WITH told AS (
+  SELECT engine, first_ts, newest_ts, end_kind, end_ts, end_step FROM log_ends
+  UNION ALL
+  SELECT engine, min(ts), max(ts), NULL, NULL, NULL
+  FROM (SELECT engine, ts FROM samples UNION ALL SELECT engine, ts FROM log_lines) s
+  ANTI JOIN log_ends e USING (engine)
+  GROUP BY engine
+),
+newest AS (
+  FROM engines QUALIFY row_number() OVER (PARTITION BY engine ORDER BY started_ts DESC) = 1
+)
 SELECT e.engine, d.model, d.dp_rank, d.source, d.version, d.started_ts,
        e.first_ts, e.newest_ts, e.end_kind, e.end_ts, e.end_step
-FROM log_ends e LEFT JOIN engines d ON d.engine = e.engine
+FROM told e LEFT JOIN newest d ON d.engine = e.engine
 ORDER BY e.first_ts DESC, e.engine
 """.strip()
-"""Every engine start, the newest first."""
+"""Every engine start, and every engine that is only scraped, the newest first."""
 
 
 def window(scope: Scope) -> str:

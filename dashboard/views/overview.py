@@ -46,11 +46,17 @@ def _verdict(page: Page) -> None:
 
 def _is_blank(engine: EngineDiagnosis) -> bool:
     """Whether nothing happened yet: there are no empty axes for that."""
+    if engine.metrics is not None:
+        return not engine.metrics.num_scrapes
     return not engine.steps.num_rows and not engine.accounting.num_requests
 
 
 def _say(page: Page, engine: EngineDiagnosis) -> None:
     verdict.band(page, engine)
+    if engine.metrics is not None:
+        verdict.beside(engine)
+        states.no_steps(engine.metrics)
+        return
     verdict.strip(page, engine)
 
 
@@ -61,6 +67,8 @@ def _charts(page: Page) -> None:
     try:
         page = page.refreshed()
         engine = _recent_diagnosis(page)
+        if engine is not None and engine.metrics is not None:
+            return
         blank = engine is None or _is_blank(engine)
         shown = None if engine is None or blank else build(page, engine)
     except StepscopeError:

@@ -17,6 +17,7 @@ from dashboard.session import Page
 from dashboard.untrusted import in_markdown
 from diagnose.accounting import Accounting
 from diagnose.diagnosis import EngineDiagnosis
+from diagnose.metric_report import account_line
 from diagnose.words import plural
 from telemetry.errors import StepscopeError
 
@@ -42,6 +43,10 @@ def _explain(page: Page) -> None:
         engine = page.diagnosis()
         if engine is None:
             states.empty()
+            return
+        if engine.metrics is not None:
+            st.markdown(f"### {in_markdown(account_line(engine.accounting), 200)}")
+            states.no_steps(engine.metrics)
             return
         states.interrupted(page)
         states.partial(engine.steps)

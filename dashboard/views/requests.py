@@ -25,7 +25,11 @@ def draw(page: Page) -> None:
     is_moving = page.is_live and not page.is_pinned
     every = EVERY_SECONDS if is_moving else None
     try:
-        if number is None:
+        engine = page.diagnosis()
+        if engine is not None and engine.metrics is not None:
+            st.markdown("### No request is in a scrape")
+            states.no_steps(engine.metrics)
+        elif number is None:
             _list(page)
         else:
             st.fragment(_story, run_every=every)(page, number)

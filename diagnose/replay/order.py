@@ -133,6 +133,8 @@ class _Order:
                 self._before[step].append(GiveUpLoad(request))
             case EventKind.lease_expired:
                 self._before[step].append(ExpireLease(request))
+            case EventKind.grammar_ready:  # vLLM's scheduler looks for itself, as it decides
+                self._before[step].append(Unblock(request, None))
             case EventKind.drafts_verified:
                 accepted = zip(row["draft_requests"], row["draft_counts"], strict=True)
                 self._update(step).num_accepted.update(accepted)

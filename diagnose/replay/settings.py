@@ -19,9 +19,12 @@ from engine.config import (
 
 _Part = TypeVar("_Part")
 
+PLUGIN_PART = "stepscope"
+"""What the plug-in says of itself, in the settings of a vLLM and in no others."""
+
 
 def config_from(settings: str) -> EngineConfig:
-    """Returns the configuration that `EngineConfig.to_json` wrote.
+    """Returns the configuration that `EngineConfig.to_json` wrote, or vLLM's plug-in.
 
     Settings that this version does not know are passed over; those that were not written have
     their defaults.
@@ -30,6 +33,8 @@ def config_from(settings: str) -> EngineConfig:
         ConfigError: a value cannot be used.
     """
     found: Mapping[str, Any] = json.loads(settings)
+    if PLUGIN_PART in found:
+        found = from_vllm(found)
     cache = dict(found.get("cache") or {})
     cache["groups"] = tuple(_part(KVGroupConfig, group) for group in cache.get("groups", ()))
     encoder, connector = found.get("encoder"), found.get("kv_connector")
@@ -41,6 +46,26 @@ def config_from(settings: str) -> EngineConfig:
         cache=_part(CacheConfig, cache),
         allow_oversize=bool(found.get("allow_oversize", False)),
     )
+
+
+def from_vllm(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns vLLM's settings where `EngineConfig.to_json` would have put them.
+
+    The scheduler's and the cache's have the same names in both.
+    """
+    lora = found.get("lora") or {}
+    return {
+        "scheduler": {**(found.get("scheduler") or {}), "max_loras": lora.get("max_loras")},
+        "cache": found.get("cache"),
+        "kv_connector": _connector_of(found.get("kv_transfer")),
+    }
+
+
+def _connector_of(transfer: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if transfer is None:
+        return None
+    names = {"role": "kv_role", "load_failure_policy": "kv_load_failure_policy"}
+    return {ours: transfer[theirs] for ours, theirs in names.items() if transfer.get(theirs)}
 
 
 def without_deadlines(config: EngineConfig) -> EngineConfig:

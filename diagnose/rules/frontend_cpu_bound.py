@@ -45,6 +45,7 @@ from diagnose.metric_finding import span_of_window as whole
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier, Rule
 from diagnose.words import duration, percent
+from telemetry.sources.prometheus.names import HISTOGRAMS
 
 ID = "frontend-cpu-bound"
 
@@ -57,23 +58,23 @@ MIN_OUTSIDE_SECONDS = 0.25
 MAX_WAITING = 1.0
 """Mean of waiting requests up to which the queue is not it. Starting value."""
 
-NAMES = (
-    "time_to_first_token_seconds",
-    "request_queue_time_seconds",
-    "request_prefill_time_seconds",
+NAMES = ("ttft", "queue_time", "prefill_time")
+"""Histograms whose sums are compared, as `metric_buckets` calls them."""
+_SPELLINGS = ", ".join(
+    f"('{name}_{part}', '{histogram}', {str(part == 'sum').lower()})"
+    for histogram in NAMES
+    for name in HISTOGRAMS[histogram]
+    for part in ("sum", "count")
 )
 
-MEANS_SQL = """
-WITH wanted AS (
-    SELECT ts, regexp_extract(metric, '^(?:vllm:|ray_vllm_|ray_vllm:|vllm_)(.+)_(sum|count)$', 1)
-               AS name, metric LIKE '%_sum' AS is_sum, sum(value) AS value
-    FROM samples WHERE {where} AND (metric LIKE '%_seconds_sum' OR metric LIKE '%_seconds_count')
-    GROUP BY ALL
+MEANS_SQL = f"""
+WITH names AS (SELECT * FROM (VALUES {_SPELLINGS}) n(metric, name, is_sum)),
+ends AS (
+    SELECT metric, labels, max(value) - min(value) AS rise FROM samples
+    WHERE {{where}} AND metric IN (SELECT metric FROM names) GROUP BY metric, labels
 ), risen AS (
-    SELECT name, is_sum, arg_max(value, ts) - arg_min(value, ts) AS rise
-    FROM wanted WHERE name IN ('time_to_first_token_seconds', 'request_queue_time_seconds',
-                               'request_prefill_time_seconds')
-    GROUP BY ALL
+    SELECT name, is_sum, max(rise) AS rise FROM ends JOIN names USING (metric)
+    GROUP BY name, is_sum
 )
 SELECT name, max(rise) FILTER (is_sum) / nullif(max(rise) FILTER (NOT is_sum), 0) AS mean_seconds,
        max(rise) FILTER (NOT is_sum)::BIGINT AS n
@@ -89,7 +90,7 @@ def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
     if missing := facts.missing("num_waiting"):
         return not_measured(ID, missing)
     rows = {row["name"]: row for row in context.rows(MEANS_SQL)}
-    if missing := tuple(f"vllm:{name}_sum" for name in NAMES if name not in rows):
+    if missing := tuple(f"{HISTOGRAMS[name][0]}_sum" for name in NAMES if name not in rows):
         return not_measured(ID, missing)
     n = min(rows[name]["n"] or 0 for name in NAMES)
     if n < MIN_REQUESTS or facts.num_resets:

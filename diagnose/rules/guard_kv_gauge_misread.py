@@ -13,7 +13,8 @@ reason to buy memory: smaller blocks would do.
 When it stays quiet
 -------------------
 Below 50 % usage nobody reads the gauge as full. With long requests the two agree. Without the block
-size, or without requests that ended, it is not known.
+size, or without requests that ended, it is not known. With preemptions the blocks were short,
+whatever they held.
 
 What to do
 ----------
@@ -48,6 +49,8 @@ def decide_metrics(context: Context, earlier: Earlier) -> Suppressed | None:
     mean = measure_metric_capacity(facts, context.settings).mean_tokens
     if not facts.has_enough or usage is None or usage < MIN_USAGE or not mean or not block_size:
         return None
+    if facts["num_preemptions"].sum != 0:
+        return None  # then the blocks were short, whatever they held
     while_running = mean / 2  # half of its tokens, on average over its life
     empty = (block_size / 2) / (while_running + block_size / 2)
     if empty < MIN_EMPTY:

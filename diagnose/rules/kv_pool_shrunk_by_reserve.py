@@ -53,12 +53,15 @@ SERIES = "vllm:cache_config_info"
 
 SQL = """
 WITH told AS (
+    SELECT labels, min(ts) AS ts FROM samples
+    WHERE {where} AND metric IN ('vllm:cache_config_info', 'ray_vllm_cache_config_info')
+    GROUP BY labels
+), pools AS (
     SELECT ts, try_cast(json_extract_string(labels, '$.num_gpu_blocks') AS BIGINT)
              * try_cast(json_extract_string(labels, '$.block_size') AS BIGINT) AS num_tokens
-    FROM samples
-    WHERE {where} AND metric IN ('vllm:cache_config_info', 'ray_vllm_cache_config_info')
+    FROM told
 )
-SELECT num_tokens, min(ts) AS first_ts, max(ts) AS last_ts FROM told
+SELECT num_tokens, min(ts) AS first_ts FROM pools
 WHERE num_tokens IS NOT NULL GROUP BY num_tokens ORDER BY first_ts
 """
 

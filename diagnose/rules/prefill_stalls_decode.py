@@ -4,8 +4,8 @@ What it measures
 ----------------
 Output tokens a second and running request, in intervals that computed more prompt than output
 tokens, against intervals that computed hardly any prompt. The rule fires where the first is less
-than 60 % of the second, two intervals of each kind or more, with output back afterwards and without
-a preemption.
+than 60 % of the second, two intervals of each kind or more, with output back afterwards. Intervals
+in which preemptions were counted are left out.
 
 Why it matters
 --------------
@@ -68,8 +68,6 @@ def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
     needed = ("num_running", "num_prompt_tokens", "num_generation_tokens", "num_preemptions")
     if missing := facts.missing(*needed):
         return not_measured(ID, missing)
-    if facts["num_preemptions"].sum:
-        return Healthy(rule=ID, name="prefill beside decode", number="preemptions were counted")
     pace = _pace(facts)
     mixed, pure = _kinds(facts, pace)
     if mixed.sum() < MIN_INTERVALS or pure.sum() < MIN_INTERVALS:
@@ -96,7 +94,7 @@ def _pace(facts: MetricFacts) -> Floats:
 def _kinds(facts: MetricFacts, pace: Floats) -> tuple[Mask, Mask]:
     """Returns the intervals with more prompt than output, and those with hardly any prompt."""
     prompts, outputs = facts["num_prompt_tokens"].values, facts["num_generation_tokens"].values
-    moves = np.isfinite(pace) & (outputs > 0)
+    moves = np.isfinite(pace) & (outputs > 0) & (facts["num_preemptions"].values == 0)
     return moves & (prompts > outputs), moves & (prompts <= FEW_PROMPTS * outputs)
 
 
@@ -119,7 +117,7 @@ def _finding(
             "scrape",
         ),
         confidence=("medium", f"{mixed.sum()} intervals with prompts, {pure.sum()} without"),
-        rejected=ruled_out(("preemption", "0 counted")),
+        rejected=ruled_out(("preemption", "0 counted in these intervals")),
         evidence=_evidence(facts, mixed, pure, ratio, calm),
         impact=Impact(
             users=(f"answers crawled for {duration(spent)}",),
@@ -136,16 +134,17 @@ def _evidence(
     pace = "num_generation_tokens / (interval_ns / 1e9) / num_running"
     beside = "num_prompt_tokens > num_generation_tokens"
     alone = f"num_prompt_tokens <= {FEW_PROMPTS} * num_generation_tokens"
+    counts = "num_running > 0 AND num_generation_tokens > 0 AND num_preemptions = 0"
     return (
         number(
             facts, "output of a running request beside prompts, against without", ratio, "ratio",
             f"median({pace}) FILTER ({beside}) / median({pace}) FILTER ({alone})",
-            "num_running > 0 AND num_generation_tokens > 0",
+            counts,
             threshold=MAX_RATIO, n=int(mixed.sum() + pure.sum()), provenance="derived",
         ),
         number(
             facts, "tokens/s of a running request without prompts", calm, "",
-            f"median({pace})", f"num_running > 0 AND num_generation_tokens > 0 AND {alone}",
+            f"median({pace})", f"{counts} AND {alone}",
             n=int(pure.sum()), provenance="derived",
         ),
     )  # fmt: skip

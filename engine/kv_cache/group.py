@@ -23,6 +23,19 @@ PARTIAL = b"partial"
 """Ends the key of a block that was entered before it was full."""
 
 
+def most_blocks(spec: KVGroupConfig, num_tokens: int, *, in_flight: int, max_model_len: int) -> int:
+    """Returns how many blocks a request of `num_tokens` ever holds at once in a group.
+
+    Args:
+        in_flight: tokens that steps in flight may add to a window.
+    """
+    num_blocks = -(-min(num_tokens, max_model_len) // spec.block_size)
+    if spec.kind == "full" or spec.sliding_window is None:
+        return num_blocks
+    span = min(spec.sliding_window - 1 + in_flight, max_model_len)
+    return min(num_blocks, -(-span // spec.block_size) + 1)
+
+
 @dataclass(slots=True)
 class BlockTable:
     """What a request holds in a group; the first `num_entered` blocks have been in the cache."""
@@ -82,11 +95,7 @@ class KVGroup:
         Args:
             in_flight: tokens that steps in flight may add to a window.
         """
-        num_blocks = self.blocks_for(min(num_tokens, max_model_len))
-        if self._window is None:
-            return num_blocks
-        span = min(self._window - 1 + in_flight, max_model_len)
-        return min(num_blocks, self.blocks_for(span) + 1)
+        return most_blocks(self.spec, num_tokens, in_flight=in_flight, max_model_len=max_model_len)
 
     def num_expired(self, num_computed_tokens: int) -> int:
         """Returns how many blocks lie wholly left of the window."""

@@ -6,15 +6,12 @@ the tokenizer, nor for what goes into the model: see `engine.runner.model_runner
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.utils import logging as transformers_logging
 
 from engine.config import KVGroupConfig
 from engine.runner.attention import ATTENTION_NAME, AttentionMetadata, register
@@ -22,14 +19,17 @@ from engine.runner.attention_needs import ask_layers
 from engine.runner.kv_tensors import KVShape
 from engine.runner.layer_groups import group_layers
 from engine.runner.model_error import ModelError
+from engine.runner.quiet_loading import quiet_loading
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 
-_DTYPES: dict[str, torch.dtype] = {
+DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+"""What `--dtype` may name, besides auto."""
+
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
 
 
@@ -91,7 +91,7 @@ class LoadedModel:
 def load_model(
     path: str | Path, *, dtype: DtypeName = "auto", device: str | None = None
 ) -> LoadedModel:
-    """Returns the checkpoint of a local directory, ready to run.
+    """Returns the checkpoint of a local directory, ready to run; see also `checkpoints`.
 
     Args:
         path: directory with `config.json` and safetensors.
@@ -102,10 +102,6 @@ def load_model(
         ModelError: the directory has no such checkpoint, or the model needs what is not built.
     """
     directory = Path(path)
-    if not (directory / "config.json").is_file():
-        raise ModelError(
-            f"{directory} has no config.json: give a local directory with a transformers checkpoint"
-        )
     chosen = _choose_device(device)
     try:
         config = AutoConfig.from_pretrained(directory, local_files_only=True)
@@ -144,7 +140,7 @@ def _choose_device(name: str | None) -> torch.device:
 
 def _load_module(directory: Path, dtype: torch.dtype) -> Any:
     register()
-    with _quiet():
+    with quiet_loading():
         return AutoModelForCausalLM.from_pretrained(
             directory,
             dtype=dtype,
@@ -171,9 +167,9 @@ def _check_supported(config: Any) -> None:
 
 def _choose_dtype(name: DtypeName, config: Any) -> torch.dtype:
     if name != "auto":
-        return _DTYPES[name]
+        return DTYPES[name]
     stored = getattr(config, "dtype", None)
-    return next((dtype for dtype in _DTYPES.values() if dtype is stored), torch.float32)
+    return next((dtype for dtype in DTYPES.values() if dtype is stored), torch.float32)
 
 
 def _kv_shape(module: Any, config: Any, dtype: torch.dtype) -> KVShape:
@@ -195,15 +191,3 @@ def _eos_token_ids(module: Any, config: Any) -> tuple[int, ...]:
     if ids is None:
         return ()
     return (int(ids),) if isinstance(ids, int) else tuple(int(i) for i in ids)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps the loader's progress bar off the terminal."""
-    was_enabled = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            transformers_logging.enable_progress_bar()

@@ -7,67 +7,41 @@ Kept in the cache directory; no network is ever asked.
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from transformers.utils import logging as transformers_logging
+
+from engine.runner.cache_directory import default_cache_dir, made_once
+from engine.runner.quiet_loading import quiet_loading
 
 NAME = "tiny-llama"
-VERSION = 1
+VERSION = 2
 """Rises when the recipe changes, so that an older cached model is left alone."""
 
 SEED = 20
 NUM_POSITIONS = 4096
 BOS, EOS = "<|bos|>", "<|eos|>"
-
-
-def default_cache_dir() -> Path:
-    """Returns `$XDG_CACHE_HOME/stepscope`, by default `~/.cache/stepscope`."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "stepscope"
+CHAT_TEMPLATE = (
+    "{{ bos_token }}"
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
 
 
 def tiny_llama(cache_dir: Path | None = None) -> Path:
-    """Returns the directory of the tiny Llama, which is made first if it is not there.
-
-    Written beside its place and renamed, so two processes at once are fine: the first to finish
-    wins, and what it wrote is what the other would have written.
-    """
+    """Returns the directory of the tiny Llama, which is made first if it is not there."""
     cache = cache_dir or default_cache_dir()
-    target = cache / f"{NAME}-v{VERSION}"
-    if (target / "config.json").is_file():
-        return target
-    cache.mkdir(parents=True, exist_ok=True)
-    making = Path(tempfile.mkdtemp(prefix=f"{target.name}.", suffix=".tmp", dir=cache))
-    try:
-        write_tiny_llama(making)
-        making.chmod(0o755)
-        try:
-            making.rename(target)
-        except OSError:
-            if not (target / "config.json").is_file():
-                raise
-    finally:
-        shutil.rmtree(making, ignore_errors=True)
-    return target
+    return made_once(cache / f"{NAME}-v{VERSION}", write_tiny_llama)
 
 
 def write_tiny_llama(directory: Path) -> None:
     """Writes the tiny Llama's model and tokenizer into `directory`."""
-    was_enabled = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
+    with quiet_loading():
         tokenizer = byte_tokenizer()
         make_model(tokenizer).save_pretrained(directory)
         tokenizer.save_pretrained(directory)
-    finally:
-        if was_enabled:
-            transformers_logging.enable_progress_bar()
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
@@ -86,6 +60,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
         bos_token=BOS,
         eos_token=EOS,
         model_max_length=NUM_POSITIONS,
+        chat_template=CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False,
     )
 

@@ -13,11 +13,16 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from engine.server.answer import Answer
 from engine.server.api_error import ApiError, bad_request
-from engine.server.completion_request import CompletionRequest, parse_completion_request
-from engine.server.completions import Caller, Completion
+from engine.server.chat import ChatCompletion
+from engine.server.chat_request import parse_chat_request
+from engine.server.chat_template import ChatTemplate
+from engine.server.completion_request import parse_completion_request
+from engine.server.completions import Completion
 from engine.server.disconnect import ClientGoneError, EventStream, unless_gone
 from engine.server.engine_client import EngineClient, EngineState, EngineUnavailableError
+from engine.server.generation import Caller
 from engine.server.integrity import checked_books, is_from_this_machine
 from engine.server.settings import ServerSettings
 from engine.server.trace_context import read_traceparent
@@ -28,7 +33,12 @@ CLIENT_GONE_STATUS = 499
 
 
 def build_app(client: EngineClient, settings: ServerSettings) -> FastAPI:
-    """Returns the application over an engine."""
+    """Returns the application over an engine.
+
+    Raises:
+        ChatTemplateError: the template in the settings is none.
+    """
+    template = None if settings.chat_template is None else ChatTemplate(settings.chat_template)
     app = FastAPI(title="Stepscope", docs_url=None, redoc_url=None, openapi_url=None)
 
     @app.exception_handler(ApiError)
@@ -80,49 +90,56 @@ def build_app(client: EngineClient, settings: ServerSettings) -> FastAPI:
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        ready = client.check_ready()
-        card = {
-            "id": client.settings.model_name,
-            "object": "model",
-            "created": int(time.time()),
-            "owned_by": "stepscope",
-            "max_model_len": ready.config.scheduler.max_model_len,
-            "vocab_size": ready.vocab_size,
-        }
-        return {"object": "list", "data": [card]}
+        return {"object": "list", "data": [_model_card(client)]}
+
+    @app.get("/v1/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        _check_model(name, client.settings.model_name)
+        return _model_card(client)
 
     @app.post("/v1/completions")
     async def completions(request: Request) -> Response:
-        received_ns = time.monotonic_ns()
+        caller = _caller(request)
         asked = parse_completion_request(await request.body())
-        _check_model(asked, client.settings.model_name)
-        caller = Caller(
-            request_id=_request_id(request.headers.get("x-request-id")),
-            trace=read_traceparent(request.headers.get("traceparent")),
-            received_ns=received_ns,
-        )
-        client.check_ready()
-        completion = Completion(client, client.tokenizer, asked, caller)
-        headers = {"x-request-id": caller.request_id}
-        if asked.stream:
-            return EventStream(_events(completion, client.settings.model_name), headers)
-        with completion:
-            try:
-                body = await unless_gone(
-                    request.receive, completion.as_object(client.settings.model_name)
-                )
-            except ClientGoneError:
-                return Response(status_code=CLIENT_GONE_STATUS)
-        return JSONResponse(body, headers=headers)
+        _check_model(asked.model, client.settings.model_name)
+        return await _send(request, Completion(client, asked, caller))
+
+    @app.post("/v1/chat/completions")
+    async def chat_completions(request: Request) -> Response:
+        caller = _caller(request)
+        asked = parse_chat_request(await request.body())
+        _check_model(asked.model, client.settings.model_name)
+        return await _send(request, ChatCompletion(client, asked, caller, template))
 
     return app
 
 
-async def _events(completion: Completion, model: str) -> AsyncIterator[bytes]:
+def _caller(request: Request) -> Caller:
+    return Caller(
+        received_ns=time.monotonic_ns(),
+        request_id=_request_id(request.headers.get("x-request-id")),
+        trace=read_traceparent(request.headers.get("traceparent")),
+    )
+
+
+async def _send(request: Request, answer: Answer) -> Response:
+    """Returns the answer as the client wants it, streamed or whole; a client may go meanwhile."""
+    headers = {"x-request-id": answer.generation.request_id}
+    if answer.is_streamed:
+        return EventStream(_events(answer), headers)
+    with answer.generation:
+        try:
+            body = await unless_gone(request.receive, answer.as_object())
+        except ClientGoneError:
+            return Response(status_code=CLIENT_GONE_STATUS)
+    return JSONResponse(body, headers=headers)
+
+
+async def _events(answer: Answer) -> AsyncIterator[bytes]:
     """Yields the events of a streamed answer; an error after its start becomes an event too."""
     try:
-        with completion:
-            async for chunk in completion.as_chunks(model):
+        with answer.generation:
+            async for chunk in answer.as_chunks():
                 yield _event(chunk)
     except ApiError as error:
         yield _event(error.body)
@@ -134,13 +151,22 @@ def _event(body: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(body).encode() + b"\n\n"
 
 
-def _check_model(asked: CompletionRequest, served: str) -> None:
-    if asked.model is not None and asked.model != served:
+def _model_card(client: EngineClient) -> dict[str, Any]:
+    ready = client.check_ready()
+    return {
+        "id": client.settings.model_name,
+        "object": "model",
+        "created": ready.started_ts // 1_000_000_000,
+        "owned_by": "stepscope",
+        "max_model_len": ready.config.scheduler.max_model_len,
+        "vocab_size": ready.vocab_size,
+    }
+
+
+def _check_model(asked: str | None, served: str) -> None:
+    if asked is not None and asked != served:
         raise ApiError(
-            404,
-            f"model {asked.model!r} is not served here: {served!r} is",
-            "model",
-            "model_not_found",
+            404, f"model {asked!r} is not served here: {served!r} is", "model", "model_not_found"
         )
 
 

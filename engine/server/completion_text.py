@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.sampling import SamplingParams
-from engine.server.detokenizer import Detokenizer, Tokenizer
+from engine.server.detokenizer import Detokenizer
 from engine.server.stop_strings import StopStrings
+from engine.server.tokenizer import Tokenizer
 
 
 class CompletionText:

@@ -1,4 +1,4 @@
-"""Turns a stream of tokens into a stream of text, and text into tokens.
+"""Turns a stream of tokens into a stream of text.
 
 A token may end in the middle of a character, or change how the one before it is written, so text
 is only given out once later tokens cannot change it.
@@ -7,9 +7,8 @@ is only given out once later tokens cannot change it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from tokenizers import Tokenizer as HFTokenizer
+from engine.server.tokenizer import Tokenizer
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 """Stands for bytes that are no character: unfinished ones at the end, or broken ones anywhere."""
@@ -19,27 +18,6 @@ CONTEXT_TOKENS = 6
 
 MAX_WINDOW_TOKENS = 48
 """Beyond this many tokens without a clean end the text is broken anyhow and is given out."""
-
-
-class Tokenizer:
-    """A checkpoint's `tokenizer.json`."""
-
-    def __init__(self, inner: HFTokenizer) -> None:
-        self._inner = inner
-
-    @classmethod
-    def load(cls, model_directory: Path) -> Tokenizer | None:
-        """Returns the tokenizer of a checkpoint; None where it has no `tokenizer.json`."""
-        path = model_directory / "tokenizer.json"
-        return cls(HFTokenizer.from_file(str(path))) if path.is_file() else None
-
-    def encode(self, text: str) -> list[int]:
-        """Returns the tokens of a prompt, with those that the model wants at its beginning."""
-        return list(self._inner.encode(text).ids)
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """Returns the text of tokens, special ones left out."""
-        return str(self._inner.decode(list(token_ids), skip_special_tokens=True))
 
 
 class Detokenizer:

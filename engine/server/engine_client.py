@@ -12,12 +12,13 @@ import queue
 import threading
 import time
 from enum import Enum, auto
+from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from engine.scheduler.output import RequestOutput
-from engine.server.detokenizer import Tokenizer
+from engine.server.chat_template import ChatTemplate
 from engine.server.engine_process import RecorderFactory, run_engine
 from engine.server.messages import (
     AbortRequests,
@@ -35,6 +36,7 @@ from engine.server.messages import (
     ToEngine,
 )
 from engine.server.result_box import ResultBox
+from engine.server.tokenizer import Tokenizer
 from engine.settings import EngineSettings
 from engine.stats import StatsSnapshot
 from telemetry.vocabulary import FinishReason
@@ -141,6 +143,16 @@ class EngineClient:
         if self.state is not EngineState.READY or self.ready is None:
             raise EngineUnavailableError(self.error or "the engine is starting")
         return self.ready
+
+    @cached_property
+    def chat_template(self) -> ChatTemplate | None:
+        """The model's own chat template; None where it has none.
+
+        Raises:
+            ChatTemplateError: it is broken.
+        """
+        source = None if self.tokenizer is None else self.tokenizer.chat_template
+        return None if source is None else ChatTemplate(source)
 
     def is_open(self, request_id: str) -> bool:
         """Whether a request with this id is under way."""

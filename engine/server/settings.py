@@ -12,6 +12,7 @@ class ServerSettings:
     """The API process's flags.
 
     `live_timeout_seconds`: with requests open and no token scheduled for so long, `/live` fails.
+    `chat_template`: the source of a template that is used instead of the model's.
 
     Raises:
         ConfigError: that time is not above 0.
@@ -20,6 +21,7 @@ class ServerSettings:
     host: str = "127.0.0.1"
     port: int = 8000
     live_timeout_seconds: float = 30.0
+    chat_template: str | None = None
 
     def __post_init__(self) -> None:
         if not self.live_timeout_seconds > 0:  # NaN too

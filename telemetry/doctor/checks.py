@@ -15,6 +15,7 @@ from telemetry.doctor.check import (
     utc_text,
 )
 from telemetry.doctor.facts import SeenRing
+from telemetry.doctor.outside import outside_checks
 from telemetry.doctor.plugin import plugin_checks, plugin_report
 from telemetry.doctor.report import EngineHealth
 from telemetry.rendering import engine_hex, printable
@@ -24,14 +25,25 @@ SLOW_BEAT_NS = 2_000_000_000
 MAX_DRIFT_NS = 100_000_000
 
 
-def engine_health(engine: int, facts: dict[str, Any] | None, ring: SeenRing | None) -> EngineHealth:
-    """Returns all checks of an engine; `facts` are of the log, `ring` is its ring if it has one."""
+def engine_health(
+    engine: int,
+    facts: dict[str, Any] | None,
+    ring: SeenRing | None,
+    seen: list[dict[str, Any]] | None = None,
+) -> EngineHealth:
+    """Returns all checks of an engine; `facts` are of the log, `ring` is its ring if it has one.
+
+    `seen` is what sources saw of it (`outside`): all there is of an engine that nobody records.
+    """
     description = ring.description if ring is not None else {}
     plugin = plugin_report({**description, **_known(facts)})
     health = EngineHealth(engine_hex(engine), _title(facts, ring), plugin=plugin)
     if facts is None:
         health.checks.append(Check("warn", "recording", "a ring that no collector has read yet"))
         facts = {}
+    if seen and ring is None and facts.get("num_commits") is None and not facts.get("steps"):
+        health.checks += [*outside_checks(seen), *_missing(facts), *plugin_checks(plugin)]
+        return health
     health.checks += [
         _life(facts, ring),
         _recording(facts, ring),
@@ -57,11 +69,14 @@ def _title(facts: dict[str, Any] | None, ring: SeenRing | None) -> str:
         " ".join(str(known[k]) for k in ("source", "version") if known.get(k)),
         f"pid {known['pid']}" if known.get("pid") else None,
         f"on {known['host']}" if known.get("host") else None,
+        f"at {known['api_url']}" if known.get("api_url") and not known.get("pid") else None,
     ]
     return "  ".join(printable(str(part)) for part in parts if part)
 
 
 def _life(facts: dict[str, Any], ring: SeenRing | None) -> Check:
+    if (failure := _failure(facts)) is not None:
+        return failure
     if facts.get("died_ts") is not None:
         where = f"step {count_text(facts['died_step'])}, in phase {phase_text(facts['died_phase'])}"
         return Check(
@@ -81,6 +96,15 @@ def _life(facts: dict[str, Any], ring: SeenRing | None) -> Check:
     since = seconds_text(ring.now - state.phase_since_ns)
     text = f"{where} for {since}, beat {seconds_text(beat)} ago"
     return Check("good" if beat < SLOW_BEAT_NS else "warn", "alive", text)
+
+
+def _failure(facts: dict[str, Any]) -> Check | None:
+    """Returns how an engine failed that has done no step since; None where none has."""
+    step, last_step = facts.get("failed_step"), facts.get("last_step")
+    if step is None or (last_step is not None and step <= last_step):
+        return None
+    why = facts.get("failure") or "no reason given"
+    return Check("bad", "failed", f"in step {count_text(step)}: {why}; see the engine's own log")
 
 
 def _recording(facts: dict[str, Any], ring: SeenRing | None) -> Check:

@@ -10,6 +10,7 @@ from telemetry.doctor.checks import engine_health
 from telemetry.doctor.deep import check_address, check_running
 from telemetry.doctor.exports import export_checks
 from telemetry.doctor.facts import SeenRing, facts_of, rings_of
+from telemetry.doctor.outside import NEWEST, seen_from_outside
 from telemetry.doctor.report import Examination
 from telemetry.doctor.retention import retention_checks
 from telemetry.doctor.status import status_checks
@@ -37,9 +38,11 @@ def examine(log: Path, *, deep: bool = False, url: str | None = None) -> Examina
         *export_checks(log, find_collector(log)),
     ]
     facts: dict[int, dict[str, Any]] = {}
+    seen: dict[int, list[dict[str, Any]]] = {}
     try:
         with open_log(log) as opened:
             facts = facts_of(opened)
+            seen = seen_from_outside(opened)
             checks.append(_newest_check(opened))
             checks += retention_checks(log, opened)
     except LogBusy as error:
@@ -49,7 +52,10 @@ def examine(log: Path, *, deep: bool = False, url: str | None = None) -> Examina
     engines = [*facts, *(engine for engine in rings if engine not in facts)]
     engines.sort(key=lambda engine: _started(facts.get(engine), rings.get(engine)), reverse=True)
     shown = engines[:MAX_ENGINES]
-    health = [engine_health(engine, facts.get(engine), rings.get(engine)) for engine in shown]
+    health = [
+        engine_health(engine, facts.get(engine), rings.get(engine), seen.get(engine))
+        for engine in shown
+    ]
     examination = Examination(str(log), checks, health, len(engines) - len(shown))
     if deep:
         examination.deep = check_running(rings) if url is None else [check_address(url)]
@@ -77,7 +83,7 @@ def _collector_check(log: Path, rings: dict[int, SeenRing]) -> Check:
 def _newest_check(log: Log) -> Check:
     newest = log.query(
         "SELECT greatest((SELECT max(ts) FROM steps), (SELECT max(ts) FROM request_events), "
-        "(SELECT max(ts) FROM heartbeats)) AS ts"
+        f"(SELECT max(ts) FROM heartbeats), {NEWEST}) AS ts"
     ).to_pylist()[0]["ts"]
     if newest is None:
         return Check("unknown", "step log", "no row yet")

@@ -11,7 +11,7 @@ from typing import Any
 from telemetry.errors import RingError
 from telemetry.ring import RingReader, RingState, ring_directories
 from telemetry.ring.place import SUFFIX
-from telemetry.sources.vllm.guard import GIVEN_UP
+from telemetry.sources.vllm.compatibility import GIVEN_UP
 from telemetry.store import Log
 from telemetry.vocabulary import EventKind
 
@@ -82,6 +82,8 @@ def facts_of(log: Log) -> dict[int, dict[str, Any]]:
                 max(ts) FILTER (kind = {EventKind.engine_died:d}) AS died_ts,
                 arg_max(step, ts) FILTER (kind = {EventKind.engine_died:d}) AS died_step,
                 arg_max(reason, ts) FILTER (kind = {EventKind.engine_died:d}) AS died_phase,
+                arg_max(step, ts) FILTER (kind = {EventKind.engine_failed:d}) AS failed_step,
+                arg_max(text, ts) FILTER (kind = {EventKind.engine_failed:d}) AS failure,
                 arg_max(text, ts) FILTER (kind = {EventKind.recorder_degraded:d}
                     AND contains(text, '{GIVEN_UP}')) AS gave_up_text
             FROM request_events GROUP BY engine
@@ -98,7 +100,7 @@ def facts_of(log: Log) -> dict[int, dict[str, Any]]:
             FROM clock_anchors GROUP BY engine
         )
         SELECT * FROM (SELECT engine, started_ts, model, source, version, pid, host, settings,
-                num_usable_blocks FROM engines)
+                num_usable_blocks, api_url FROM engines)
             FULL JOIN drained USING (engine) LEFT JOIN counted USING (engine)
             LEFT JOIN happened USING (engine) LEFT JOIN beaten USING (engine)
             LEFT JOIN clocks USING (engine)

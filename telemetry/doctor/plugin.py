@@ -126,7 +126,8 @@ def _additions(settings: Mapping[str, Any], version: str | None) -> Iterator[Add
             version,
             "the caller's trace, and vLLM's own spans",
             "--otlp-traces-endpoint",
-            "start vLLM with --otlp-traces-endpoint URL (`stepscope collect` takes spans)",
+            "start vLLM with --otlp-traces-endpoint grpc://HOST:4317 (`stepscope collect "
+            "--otlp-listen` takes the spans)",
         )
     if _dict(settings.get("cache")).get("enable_prefix_caching") is False:
         yield _with_flag(
@@ -141,7 +142,7 @@ def _additions(settings: Mapping[str, Any], version: str | None) -> Iterator[Add
             "KV blocks stored and removed",
             "--kv-events-config",
             'start vLLM with --kv-events-config \'{"enable_kv_cache_events": true, '
-            '"publisher": "zmq"}\'',
+            '"publisher": "zmq"}\' and the collector with --kv-events tcp://HOST:5557',
         )
     if settings.get("shutdown_timeout") == 0:
         yield _with_flag(

@@ -120,6 +120,12 @@ compared AS (
     median(ts - previous_ts) OVER (PARTITION BY engine, source) AS usual_ns
   FROM scrapes
   WINDOW scrape AS (PARTITION BY engine, source ORDER BY ts)
+),
+covered AS (
+  SELECT
+    *,
+    CASE WHEN previous_ts IS NOT NULL THEN least(ts - previous_ts, usual_ns) END AS covered_ns
+  FROM compared
 )
 SELECT
   engine,
@@ -135,10 +141,8 @@ SELECT
   try_cast(round(loading) AS BIGINT) AS num_kv_loads_in_progress,
   try_cast(round(loaded) AS BIGINT) AS num_kv_loads_completed,
   usage AS kv_cache_usage_ratio,
-  counter_rise(more_prompts, is_reset, prompt_rate, least(ts - previous_ts, usual_ns))
-    AS num_prompt_tokens,
-  counter_rise(more_outputs, is_reset, output_rate, least(ts - previous_ts, usual_ns))
-    AS num_generation_tokens,
+  counter_rise(more_prompts, is_reset, prompt_rate, covered_ns) AS num_prompt_tokens,
+  counter_rise(more_outputs, is_reset, output_rate, covered_ns) AS num_generation_tokens,
   counter_rise(more_preempted, is_reset, NULL, NULL) AS num_preemptions,
   counter_rise(more_finished, is_reset, NULL, NULL) AS num_finished,
   counter_rise(more_queries, is_reset, NULL, NULL) AS num_prefix_queries,
@@ -151,4 +155,4 @@ SELECT
   try_cast(round(outputs) AS BIGINT) AS num_generation_tokens_total,
   try_cast(round(preempted) AS BIGINT) AS num_preemptions_total,
   is_reset
-FROM compared;
+FROM covered;

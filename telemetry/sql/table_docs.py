@@ -97,7 +97,7 @@ TABLE_DOCS: dict[str, TableDoc] = {
     ),
     "kv_events": TableDoc(
         doc="One row a KV event: blocks that entered or left the prefix cache. It names no "
-        "request.",
+        "request. A hit is told as stored, too: vLLM tells so what is in use again.",
         example="SELECT kind, sum(num_blocks) AS num_blocks FROM kv_events GROUP BY kind",
     ),
     "imports": TableDoc(

@@ -8,6 +8,7 @@ import pytest
 
 from dashboard.source import ROOT_VARIABLE
 from tests.dashboard import logs
+from tests.diagnose import scrapes
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +29,11 @@ def interrupted_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def empty_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return logs.write_log(tmp_path_factory.mktemp("empty"))
+
+
+@pytest.fixture(scope="session")
+def scraped_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return logs.write_log(tmp_path_factory.mktemp("scraped"), scrapes.storm())
 
 
 @pytest.fixture

@@ -12,8 +12,13 @@ from telemetry.doctor.plugin import PluginReport, plugin_checks, plugin_report
 from telemetry.doctor.vllm_flags import FLAGS, has_flag
 from telemetry.records import EngineRow, Event, RunClock
 from telemetry.ring import RingRecorder
-from telemetry.sources.vllm.compatibility import TESTED_VERSIONS, Compatibility, Features
-from telemetry.sources.vllm.guard import GIVEN_UP
+from telemetry.sources.vllm.compatibility import (
+    GIVEN_UP,
+    TESTED_VERSIONS,
+    Compatibility,
+    Features,
+)
+from telemetry.sources.vllm.guard import MAX_ERRORS, Guard
 from telemetry.sources.vllm.settings import plugin_state
 from telemetry.vocabulary import EventKind
 from tests.telemetry.collector.builders import RINGS, collect, record, ring_for
@@ -115,6 +120,29 @@ def test_a_plug_in_that_gave_up_is_told_with_its_reason(
         f"✗ plug-in          gave up: 5 errors, the last: a hook failed. {GIVEN_UP}; "
         "restart vLLM to record again"
     )
+
+
+def test_an_engine_that_failed_did_not_just_end(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = RunClock.start()
+    ring = recorded_vllm(log, vllm_row(compatibility()))
+    failed = Event(kind=EventKind.engine_failed, step=4, ts=clock.now(), text="RuntimeError")
+    ring.record_events([failed])
+    ring.close()
+    collect(log)
+    said = doctor(log, capsys)
+    assert "✗ failed           in step 4: RuntimeError; see the engine's own log" in said
+    assert not any(line.startswith("✓ ended") for line in said)
+
+
+def test_the_plug_in_gives_up_in_the_words_that_doctor_knows() -> None:
+    said: list[str] = []
+    guard = Guard(lambda _: None, said.append)
+    for _ in range(MAX_ERRORS):
+        guard.failed("a hook", RuntimeError())
+    (last,) = said
+    assert GIVEN_UP in last
 
 
 def test_json_tells_the_same(log: Path, capsys: pytest.CaptureFixture[str]) -> None:

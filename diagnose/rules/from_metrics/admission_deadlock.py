@@ -53,7 +53,7 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     quiet = facts.num_tokens.values == 0
     stuck = facts.longest((running == 0) & (waiting > 0), quiet, min_ns=MIN_STUCK_NS)
     if stuck is None:
-        number_ = f"tokens flowed whenever somebody waited, {facts.told_by}"
+        number_ = "tokens flowed whenever somebody waited"
         return Healthy(rule=ID, name="stuck scheduler", number=number_)
     causes = [earlier.get(rule) for rule in CAUSES]
     known = next((cause for cause in causes if isinstance(cause, Finding)), None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from diagnose.finding import Finding, Severity
 from diagnose.metric_finding import facts_of, found, number, span_of_window, undetermined
-from diagnose.metric_latency import most_preemptions, pauses
 from diagnose.rule import Context, Earlier
 from diagnose.rules.guard_light_preemption import (
     MAX_AFFECTED_RATIO,
@@ -22,7 +21,7 @@ def decide(context: Context, earlier: Earlier) -> Finding | None:
     total, finished = facts["num_preemptions"].sum, facts["num_finished"].sum
     if not facts.has_enough or not total or not finished:
         return None
-    times, tail = most_preemptions(context, facts), pauses(context, facts)
+    times, tail = context.histograms.most_preemptions, context.histograms.pauses
     if times is None or tail is None or times.high > MAX_TIMES:
         return None
     if total >= MAX_AFFECTED_RATIO * finished or tail.is_longer(MAX_TAIL_RATIO, FELT_PAUSE_NS):

@@ -25,14 +25,14 @@ from diagnose.metric_capacity import measure_metric_capacity as measure
 from diagnose.metric_facts import MetricFacts, Stretch
 from diagnose.metric_finding import facts_of, found, not_measured, number, ruled_out, too_few
 from diagnose.metric_finding import undetermined as unknown
-from diagnose.metric_latency import Tail, most_preemptions, pauses
+from diagnose.metric_latency import Tail
 from diagnose.rule import Context, Earlier
+from diagnose.rules.from_metrics.iteration_lines import read_iteration_lines
+from diagnose.rules.from_metrics.recomputation import FULL_KV, finding_of, is_pressure
 from diagnose.rules.guard_light_preemption import MAX_TAIL_RATIO
 from diagnose.rules.kv_preemption_pressure import FELT_PAUSE_NS, ID, PER_REQUEST, RULE
 from diagnose.words import count, percent
 
-FULL_KV = 0.97
-"""KV gauge from which the pool counts as full. Source: playbook."""
 MANY_TIMES = 2
 """Preemptions of one request, 99th percentile of those that ended. Source: playbook."""
 CLEARED_NS = 30 * 10**9
@@ -42,6 +42,9 @@ CLEARED_NS = 30 * 10**9
 def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where the counter rose with the pool full, and often."""
     facts = facts_of(context)
+    lines = read_iteration_lines(context) if facts.source != "prometheus" else None
+    if lines is not None and is_pressure(lines):
+        return finding_of(context, lines)
     if (few := too_few(context, ID)) is not None:
         return few
     if missing := facts.missing("num_preemptions", "kv_cache_usage_ratio"):
@@ -87,7 +90,7 @@ def _judge(
     context: Context, facts: MetricFacts, storm: Stretch, total: int, fullest: float
 ) -> RuleVerdict:
     finished = facts["num_finished"].sum
-    times, tail = most_preemptions(context, facts), pauses(context, facts)
+    times, tail = context.histograms.most_preemptions, context.histograms.pauses
     per_request = None if finished is None else total / max(finished, 1)
     is_often = per_request is not None and per_request >= PER_REQUEST
     is_repeated = times is not None and times.low >= MANY_TIMES - 1
@@ -147,12 +150,12 @@ def _finding(
         rejected=_rejected(facts, fullest),
         evidence=_evidence(facts, total, fullest, per_request, capacity, storm),
         impact=Impact(
-            cost=(f"{total:,} preemptions counted, none attributed: no step record",),
+            cost=_loads_cost(facts),
             users=() if tail is None else (tail.sentence,),
             numbers=(("num_preemptions", total), ("num_tokens_lost", None)),
         ),
         actions=against_preemption(context.settings, capacity),
-        missing=("causes, victims and lost tokens: request_events.num_computed_tokens_lost",),
+        missing=_missing(facts),
     )
 
 
@@ -163,8 +166,10 @@ def _is_drained(facts: MetricFacts, storm: Stretch) -> bool:
 
 def _cause(context: Context, capacity: MetricCapacity) -> tuple[Cause, str]:
     holds, slots, peak = capacity.holds, context.settings.slots, capacity.peak_in_flight
+    loads = _loads(facts_of(context))
+    cause = unknown(f"which change made it rise is in no scrape{loads}")
     if holds is None or capacity.mean_tokens is None:
-        return unknown("which change made it rise is in no scrape"), "The KV pool ran full."
+        return cause, "The KV pool ran full."
     mean = f"{capacity.mean_tokens:,.0f} tokens"
     headline = f"The KV pool holds about {holds:,} requests of mean length ({mean})"
     if peak is not None and peak > holds:
@@ -172,16 +177,32 @@ def _cause(context: Context, capacity: MetricCapacity) -> tuple[Cause, str]:
     if slots is not None and slots > holds:
         sentence = f"setting: max_num_seqs lets in {slots:,}, the pool holds about {holds:,}"
         return Cause(kind="setting", sentence=sentence), f"{headline}."
-    return unknown("which change made it rise is in no scrape"), f"{headline}."
+    return cause, f"{headline}."
+
+
+def _loads(facts: MetricFacts) -> str:
+    loaded = facts["num_kv_loads_completed"].max
+    return f"; {loaded:,.0f} that waited held blocks with finished KV loads" if loaded else ""
+
+
+def _loads_cost(facts: MetricFacts) -> tuple[str, ...]:
+    """Returns how many waited for their KV loads, and how many of them held blocks meanwhile."""
+    deferred = facts["num_waiting_deferred"].max
+    return (f"up to {deferred:,.0f} requests were set aside{_loads(facts)}",) if deferred else ()
+
+
+def _missing(facts: MetricFacts) -> tuple[str, ...]:
+    missing: tuple[str, ...] = ("request_events.cause", "request_events.num_computed_tokens_lost")
+    if facts["num_waiting_deferred"].max:
+        return (*missing, *facts.missing("num_kv_loads_completed"), "connector_loads.stage")
+    return missing
 
 
 def _rejected(facts: MetricFacts, fullest: float) -> tuple[Rejected, ...]:
-    loads = facts["num_kv_loads_completed"].max
-    told = "not measured" if loads is None else f"up to {loads:,.0f} finished loads wait"
-    return ruled_out(
-        ("cache reset, priority", f"KV gauge at {percent(fullest)}"),
-        ("stuck loads", told),
-    )
+    rejected = [("cache reset, priority", f"KV gauge at {percent(fullest)}")]
+    if facts["num_waiting_deferred"].max == 0:
+        rejected.append(("stuck loads", "0 set aside"))
+    return ruled_out(*rejected)
 
 
 def _evidence(

@@ -16,7 +16,8 @@ from diagnose.metric_finding import facts_of, found, not_measured, number, ruled
 from diagnose.metric_finding import undetermined as unknown
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier
-from diagnose.rules.from_metrics.kv_preemption_pressure import FULL_KV, storm_of
+from diagnose.rules.from_metrics.kv_preemption_pressure import storm_of
+from diagnose.rules.from_metrics.recomputation import FULL_KV
 from diagnose.rules.kv_preemption_thrash import ID, MIN_TIMES, RULE
 from diagnose.words import percent
 
@@ -109,7 +110,6 @@ def _finding(
         rejected=ruled_out(("more arrivals", f"{arrivals:,} for {total:,} preemptions")),
         evidence=_evidence(facts, storm, total, ratio),
         impact=Impact(
-            cost=(f"{total:,} preemptions counted, none attributed: no step record",),
             numbers=(("num_preemptions", total), ("num_tokens_lost", None)),
         ),
         actions=against_preemption(context.settings, capacity),

@@ -25,6 +25,9 @@ from diagnose.rules.from_metrics.stalls import MetricStall, find_metric_stall
 from diagnose.rules.no_scheduler_fault import ID, RULE
 from diagnose.words import count, plural
 
+NEARLY_FULL = 0.85
+"""KV gauge from which requests may be evicted unseen. Starting value."""
+
 
 def decide(context: Context, earlier: Earlier) -> RuleVerdict | None:
     """Returns that scrapes show no fault, or `undetermined` where they show an unexplained one."""
@@ -38,7 +41,15 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict | None:
     stall = find_metric_stall(context, facts)
     if stall is not None:
         return _undetermined(context, facts, stall, earlier)
+    if not facts["num_preemptions"].is_measured and _may_preempt(facts):
+        why = f"{_number(facts)}, but preemptions are counted nowhere"
+        return not_measured(NOT_ENOUGH_DATA, facts.missing("num_preemptions"), why)
     return Healthy(rule=ID, name="scheduler", number=_number(facts), sentence=_sentence(facts))
+
+
+def _may_preempt(facts: MetricFacts) -> bool:
+    """Whether the pool may have run full unseen: between two lines, or at a scrape."""
+    return facts.source == "vllm-log" or (facts["kv_cache_usage_ratio"].max or 1.0) >= NEARLY_FULL
 
 
 def _number(facts: MetricFacts) -> str:

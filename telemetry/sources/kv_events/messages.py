@@ -17,7 +17,8 @@ from msgspec import Meta, Raw, Struct
 MOST_BYTES = 16 << 20
 """Of a message. A step of 100,000 new tokens takes about half a megabyte."""
 MOST_EVENTS = 100_000
-MOST_BLOCKS = 1_000_000
+MOST_BLOCKS = 200_000
+"""Of a message: 3 million tokens in blocks of 16."""
 
 BlockHash: TypeAlias = bytes | int
 _Hashes = Annotated[list[BlockHash], Meta(max_length=MOST_BLOCKS)]
@@ -116,6 +117,10 @@ def decode(payload: bytes) -> Batch:
     if not 0 < batch.ts < math.inf:
         raise NotEventsError(f"no message of KV events: its time is {batch.ts}")
     events = [event for event in map(_event, batch.events) if event is not None]
+    if (num_blocks := sum(event.num_blocks or 0 for event in events)) > MOST_BLOCKS:
+        raise NotEventsError(
+            f"no message of KV events: {num_blocks:,} blocks, and {MOST_BLOCKS:,} is the most"
+        )
     return Batch(
         ts=nanoseconds(min(batch.ts, 9e9)),
         rank=batch.data_parallel_rank,

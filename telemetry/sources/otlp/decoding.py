@@ -20,6 +20,10 @@ ExportRequest: TypeAlias = trace_service_pb2.ExportTraceServiceRequest
 
 MOST_BYTES = 4 << 20
 """Of a message, unpacked: some 6,000 spans of vLLM's. An exporter sends 512 at most by default."""
+MOST_SPANS = 20_000
+"""Of a message that comes over the wire."""
+_BYTES_PER_OBJECT = 16
+"""Of JSON at least: an attribute of the shortest name and value has 38 bytes in two objects."""
 _IDS = ("traceId", "spanId", "parentSpanId")
 _NOT_READ = ("events", "links", "traceState")
 
@@ -48,6 +52,8 @@ def from_json(payload: bytes) -> ExportRequest:
     Raises:
         NotOtlpError: It is none.
     """
+    if payload.count(b"{") * _BYTES_PER_OBJECT > len(payload) + 1_000:
+        raise NotOtlpError("no JSON of a trace export request: it has too many empty objects")
     try:
         document = json.loads(payload)
         if not isinstance(document, dict) or "resourceSpans" not in document:
@@ -61,6 +67,15 @@ def from_json(payload: bytes) -> ExportRequest:
     except (ValueError, RecursionError, json_format.Error) as error:
         raise NotOtlpError(f"no JSON of a trace export request: {error}") from None
     return message
+
+
+def count_spans(message: ExportRequest) -> int:
+    """Returns how many spans are in a message, of whatever service."""
+    return sum(
+        len(of_scope.spans)
+        for of_resource in message.resource_spans
+        for of_scope in of_resource.scope_spans
+    )
 
 
 def _spans_of(document: dict[str, Any]) -> list[dict[str, Any]]:

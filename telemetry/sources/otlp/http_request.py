@@ -10,6 +10,7 @@ import socket
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from email.message import Message
 from typing import Any, BinaryIO
 
@@ -18,6 +19,7 @@ from telemetry.sources.otlp.decoding import MOST_BYTES, ExportRequest, from_json
 PATH = "/v1/traces"
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 DECODERS: dict[str, Callable[[bytes], ExportRequest]] = {PROTOBUF: from_protobuf, JSON: from_json}
+_DISCARD_BYTES = 1 << 16
 _TOO_LARGE = f"a message has {MOST_BYTES:,} bytes at most, unpacked: send fewer spans at once"
 
 
@@ -41,6 +43,15 @@ class PatientReader(io.RawIOBase):
             raise TimeoutError
         self._connection.settimeout(left)
         return self._connection.recv_into(buffer)
+
+    def discard(self, seconds: float) -> None:
+        """Throws away what still comes: hung up on while it sends, a client loses the answer."""
+        self.allow(seconds)
+        buffer = bytearray(_DISCARD_BYTES)
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
+            while self.readinto(buffer):
+                pass
 
 
 class RefusedError(Exception):

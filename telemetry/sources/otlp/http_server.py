@@ -38,6 +38,8 @@ CLIENT_SECONDS = 10.0
 """A client has so long for one request, from its first byte to its last."""
 IDLE_SECONDS = 60.0
 """A connection without a request is kept so long."""
+GOODBYE_SECONDS = 2.0
+"""A client that was refused may go on sending for so long."""
 RETRY_SECONDS = 2
 _READ_BYTES = 1 << 16
 _BUSY = (
@@ -155,6 +157,7 @@ def _handler(intake: Intake, client_seconds: float) -> type[BaseHTTPRequestHandl
             """Answers with the protocol's `Status`, and hangs up: a body may still be coming."""
             self.close_connection = True
             self._answer(status, kind, status_pb2.Status(message=bounded(words)))
+            self._patient.discard(min(client_seconds, GOODBYE_SECONDS))
 
         def _answer(self, status: int, kind: str, message: Any) -> None:
             kind = kind if kind in DECODERS else JSON

@@ -12,7 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from telemetry.exporters.attributes import bounded
-from telemetry.sources.otlp.decoding import ExportRequest, NotOtlpError
+from telemetry.sources.otlp.decoding import (
+    MOST_SPANS,
+    ExportRequest,
+    NotOtlpError,
+    count_spans,
+)
 from telemetry.sources.otlp.spans import Span, Taken, take_apart
 from telemetry.sources.rows import SourceRows
 
@@ -61,6 +66,10 @@ class Intake:
             now = self._clock()
             try:
                 message = decode(payload)
+                if (number := count_spans(message)) > MOST_SPANS:
+                    raise NotOtlpError(
+                        f"{number:,} spans in one message: {MOST_SPANS:,} are taken at once"
+                    )
             except NotOtlpError:
                 self._num_garbled += 1
                 raise

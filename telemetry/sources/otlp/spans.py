@@ -54,6 +54,8 @@ KEPT = (
 KEPT_OF_RESOURCE = ("vllm.process_kind", "vllm.process_name")
 """What says which process of the engine it was."""
 
+LONGEST_ID = 1_024
+"""Characters of a request's id."""
 _ERROR = 2
 """Status code of a span that failed."""
 _LONGEST_SECONDS = 1e9
@@ -140,7 +142,7 @@ def _row(span: Any, resource: Mapping[str, Any]) -> EngineSpanRow:
         parent_span_id=span.parent_span_id.hex() if len(span.parent_span_id) == 8 else None,
         name=bounded(span.name),
         service=resources.service_of(resource),
-        request_id=_text(told.get(REQUEST_ID_ATTRIBUTE)),
+        request_id=_id(told.get(REQUEST_ID_ATTRIBUTE)),
         model=_text(told.get(MODEL_ATTRIBUTE)),
         attributes=_others(span, told, resource),
         **{column: _count(told.get(name)) for column, name in COUNTS.items()},
@@ -159,6 +161,11 @@ def _others(span: Any, told: Mapping[str, Any], resource: Mapping[str, Any]) -> 
         if not (isinstance(value, float) and not math.isfinite(value))
     }
     return json.dumps(known, sort_keys=True) if known else None
+
+
+def _id(value: Any) -> str | None:
+    """Returns an id as it is, since it is compared with those that were recorded."""
+    return value[:LONGEST_ID] if isinstance(value, str) and value else None
 
 
 def _text(value: Any) -> str | None:

@@ -17,7 +17,7 @@ from telemetry.query.window import NS_PER_SECOND, moment
 from telemetry.sources.prometheus.directory import time_in
 from telemetry.sources.prometheus.dump import import_dump
 from telemetry.sources.prometheus.fetch import Access, read_url
-from telemetry.sources.prometheus.scrapes import import_file, import_scrapes
+from telemetry.sources.prometheus.pages import import_file, import_scrapes
 from telemetry.sources.prometheus.server import PrometheusServer, Window
 from telemetry.sources.prometheus.window import import_window
 from telemetry.sources.telling import ImportTold

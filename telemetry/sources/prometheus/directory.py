@@ -29,6 +29,8 @@ _NAME = re.compile(r".*?(?:^|[_.-])(\d{9,13}(?:\.\d{1,9})?)\.prom(?:\.gz)?", re.
 _PAGE = re.compile(r".*\.prom(?:\.gz)?", re.DOTALL)
 _LATEST_SECONDS = Decimal(10) ** 11
 """Beyond that a time is in milliseconds: as seconds it would lie in the year 5138."""
+_LATEST_NS = 9 * 10**18
+"""Beyond what a column holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,8 @@ def time_in(name: str) -> int | None:
     if match is None:
         return None
     seconds = Decimal(match[1])
-    return int((seconds / 1000 if seconds > _LATEST_SECONDS else seconds) * 10**9)
+    ns = int((seconds / 1000 if seconds > _LATEST_SECONDS else seconds) * 10**9)
+    return ns if ns < _LATEST_NS else None
 
 
 def read_page_file(path: Path) -> str:

@@ -117,12 +117,16 @@ class Engines:
         return self._targets[series.target]
 
     def learn(self, series: Series, value: float | None) -> None:
-        """Takes note of what a sample says of its engine, if it does."""
+        """Takes note of what a sample says of its engine, if it does.
+
+        Without a value only of what its labels say: it may come again with one.
+        """
         if series.metric == _STARTED:
             self._learn_start(self.target_of(series), value)
         elif series not in self._seen:
             self._forget_if_many()
-            self._seen.add(series)
+            if value is not None:
+                self._seen.add(series)
             self.num_changes += 1
             if not series.is_of_server:
                 target = self.target_of(series)

@@ -27,7 +27,8 @@ DEFAULT_INTERVAL_SECONDS = 5.0
 see it as one step of a counter, or not at all. A page costs a vLLM's API server 17 ms, 0.3 % of a
 core at this interval."""
 SHORTEST_INTERVAL_SECONDS = 0.2
-LONGEST_TIMEOUT_SECONDS = 10.0
+DEFAULT_TIMEOUT_SECONDS = 5.0
+"""For a whole page. A busy API server takes its time: half a second is no hang."""
 MOST_PAGE_BYTES = 32 << 20
 PATH = "/metrics"
 ACCEPT = "text/plain;version=0.0.4,*/*;q=0.1"
@@ -43,9 +44,22 @@ class Scrape:
     """
 
     def __init__(
-        self, url: SplitResult, access: Access, *, interval_seconds: float, offset_seconds: float
+        self,
+        url: SplitResult,
+        access: Access,
+        *,
+        interval_seconds: float,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        offset_seconds: float = 0.0,
     ) -> None:
-        """Prepares; nothing is asked yet. `offset_seconds` is when the first scrape is due.
+        """Prepares; nothing is asked yet.
+
+        Args:
+            url: the address; without a path it is `/metrics` there.
+            access: what the server wants to see, and how it is trusted.
+            interval_seconds: from one scrape to the next. What takes longer takes their turns.
+            timeout_seconds: after which a scrape has failed.
+            offset_seconds: when the first one is due.
 
         Raises:
             StepscopeError: The certificates of `access` cannot be read.
@@ -55,8 +69,10 @@ class Scrape:
         self.target = target_of(url, path)
         self._interval = interval_seconds
         self._offset = offset_seconds
-        timeout = min(interval_seconds, LONGEST_TIMEOUT_SECONDS)
-        self._client = Client(url, access, timeout_seconds=timeout, most_bytes=MOST_PAGE_BYTES)
+        self._timeout = timeout_seconds
+        self._client = Client(
+            url, access, timeout_seconds=timeout_seconds, most_bytes=MOST_PAGE_BYTES
+        )
         self._engines = Engines(self.target)
         self._reader = PageReader()
         self._num_described = -1
@@ -78,15 +94,15 @@ class Scrape:
         self._stop.set()
         self._client.close()
         if self._thread.is_alive():
-            self._thread.join(timeout=LONGEST_TIMEOUT_SECONDS)
+            self._thread.join(timeout=2 * self._timeout)
 
     def status(self) -> str:
         """Returns in one line how it does."""
-        told = f"{self.target}: {self.num_pages:,} pages"
+        told = f"scrapes of {self.target}: {self.num_pages:,} pages"
         if self._last_page is not None:
             told += f", the last {max(0.0, time.monotonic() - self._last_page):.0f} s ago"
         if self.num_failed:
-            told += f", {self.num_failed:,} scrapes failed"
+            told += f", {self.num_failed:,} failed"
         if self._reader.num_unread:
             told += f", {self._reader.num_unread:,} lines not understood"
         return told if self._failure is None else f"{told}; now {self._failure}"

@@ -20,7 +20,7 @@ _SUFFIX = re.compile(r"-[0-9a-f]{8}$")
 
 
 def caller_id(request_id: str, environ: Mapping[str, str]) -> str:
-    """Returns a request's id as its caller knows it: vLLM appends 8 hex digits, unless told not to."""
+    """Returns a request's id as its caller knows it: vLLM adds 8 hex digits, or is told not to."""
     if environ.get(KEEPS_IDS, "0") not in ("", "0"):
         return request_id
     return _SUFFIX.sub("", request_id)

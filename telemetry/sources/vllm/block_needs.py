@@ -6,7 +6,7 @@ same questions to its cache coordinator, which change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -28,7 +28,7 @@ BLOCK_STOPS = frozenset(
 """Stops for want of blocks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Wish:
     """What `allocate_slots` was asked for; the names are vLLM's."""
 
@@ -77,10 +77,9 @@ class BlockNeeds:
         spares = wish.has_scheduled_reqs and request.status in self._spares_watermark
         kept = self._watermark if spares else 0
         free = int(self._pool.get_num_free_blocks())
-        checks = [(StopReason.kv_blocks_chunk, self._of_chunk(request, wish))]
-        if wish.full_sequence_must_fit:
-            checks.insert(0, (StopReason.kv_blocks_whole_prompt, self._of_all(request, wish)))
-        for reason, needed in checks:
+        needed = 0
+        for reason, ask in self._checks(wish):
+            needed = ask(request, wish)
             if needed + kept <= free:
                 continue
             if request.num_computed_tokens > 0:
@@ -88,18 +87,26 @@ class BlockNeeds:
             if needed > free:
                 return Shortage(reason, needed)
             return Shortage(StopReason.kv_watermark, needed + kept)
-        needed = checks[-1][1] + kept + wish.reserved_blocks
-        return Shortage(StopReason.kv_reserved_for_loads, needed)
+        return Shortage(StopReason.kv_reserved_for_loads, needed + kept + wish.reserved_blocks)
+
+    def _checks(self, wish: Wish) -> tuple[tuple[StopReason, Callable[[Any, Wish], int]], ...]:
+        """Returns vLLM's checks of an admission in their order; the last one is of the chunk."""
+        chunk = (StopReason.kv_blocks_chunk, self._of_chunk)
+        if not wish.full_sequence_must_fit:
+            return (chunk,)
+        return (StopReason.kv_blocks_whole_prompt, self._of_all), chunk
 
     def least_of(self, requests: Iterable[Any]) -> int | None:
         """Returns the least blocks that all known tokens of one of the next requests fill.
 
         Hits are not looked up.
         """
-        return min(map(self._fill, islice(requests, 1, 1 + NUM_FOLLOWERS)), default=None)
+        followers = islice(requests, 1, 1 + NUM_FOLLOWERS)
+        shortest = min([request.num_tokens for request in followers], default=None)
+        return None if shortest is None else self._filled_by(shortest)
 
-    def _fill(self, request: Any) -> int:
-        num_tokens = min(request.num_tokens, self._max_model_len)
+    def _filled_by(self, num_tokens: int) -> int:
+        num_tokens = min(num_tokens, self._max_model_len)
         total = 0
         for block_size, most in self._groups:
             num = -(-num_tokens // block_size)

@@ -24,14 +24,15 @@ class Blocks:
     they join and leave the free list.
 
     Invariants:
-        `num_free_cached` is the number of blocks in the free list that have a hash, or None where
-        the list cannot be watched.
+        `num_free_cached` is the number of blocks in the free list that have a hash, as long as
+        `is_watching`.
     """
 
     def __init__(self, scheduler: Any) -> None:
         manager = scheduler.kv_cache_manager
         self.pool = manager.block_pool
-        self.num_free_cached: int | None = None if self.pool.enable_caching else 0
+        self.num_free_cached = 0
+        self.is_watching = not self.pool.enable_caching
         self._managers = manager.coordinator.single_type_managers
         self._table: Any = _only_full_table(self._managers)
         self._scheduler = scheduler
@@ -46,10 +47,12 @@ class Blocks:
             return
         queue = self.pool.free_block_queue
         for name in FREE_LIST_METHODS:
-            _watch(queue, name, guard.protect(getattr(self, f"_after_{name}")))
+            after = getattr(self, f"_after_{name}")
+            setattr(queue, name, guard.listen(getattr(queue, name), after))
         for name in POOL_METHODS:
-            _watch(self.pool, name, guard.protect(self._recount))
+            setattr(self.pool, name, guard.listen(getattr(self.pool, name), self._recount))
         self._recount()
+        self.is_watching = True
 
     def count_cached_free_blocks(self) -> int:
         """Returns the number of free blocks with a hash, by looking at each of them."""
@@ -59,33 +62,33 @@ class Blocks:
     def _recount(self, *_: Any) -> None:
         self.num_free_cached = self.count_cached_free_blocks()
 
-    def _joined(self, blocks: Iterable[Any], sign: int) -> None:
-        if self.num_free_cached is None:
-            return
-        num = 0
+    def _after_popleft_n(self, blocks: Any, n: int) -> None:
         for block in blocks:
             if block.block_hash is not None:
-                num += 1
-        self.num_free_cached += sign * num
-
-    def _after_popleft(self, block: Any) -> None:
-        self._joined((block,), -1)
-
-    def _after_popleft_n(self, blocks: Any, num: int) -> None:
-        self._joined(blocks, -1)
-
-    def _after_remove(self, _: None, block: Any) -> None:
-        self._joined((block,), -1)
-
-    def _after_append(self, _: None, block: Any) -> None:
-        self._joined((block,), 1)
+                self.num_free_cached -= 1
 
     def _after_append_n(self, _: None, blocks: Any) -> None:
-        self._joined(blocks, 1)
+        for block in blocks:
+            if block.block_hash is not None:
+                self.num_free_cached += 1
+
+    def _after_popleft(self, block: Any) -> None:
+        self.num_free_cached -= block.block_hash is not None
+
+    def _after_remove(self, _: None, block: Any) -> None:
+        self.num_free_cached -= block.block_hash is not None
+
+    def _after_append(self, _: None, block: Any) -> None:
+        self.num_free_cached += block.block_hash is not None
 
     _after_prepend_n = _after_append_n
 
     # -------------------------------------------------------------------------- who holds what
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is one KV group, and requests keep all their blocks."""
+        return self._table is not None
 
     @property
     def num_free(self) -> int:
@@ -126,9 +129,10 @@ class Blocks:
             waiting = sum(self.num_held(r.request_id) for r in scheduler.kv_holding_waiting)
         finished = sum(map(self.num_held, kept))
         deferred = self.num_deferred if scheduler.deferred_frees else 0
-        free, cached = self.num_free, self.num_free_cached
-        row.num_blocks_free_cached = cached
-        row.num_blocks_free_unhashed = None if cached is None else free - cached
+        free = self.num_free
+        if self.is_watching:
+            row.num_blocks_free_cached = self.num_free_cached
+            row.num_blocks_free_unhashed = free - self.num_free_cached
         row.num_blocks_running = max(0, self._num_usable - free - waiting - finished - deferred)
         row.num_blocks_waiting, row.num_blocks_finished = waiting, finished
         row.num_blocks_deferred_free = deferred
@@ -138,15 +142,3 @@ def _only_full_table(managers: Sequence[Any]) -> Any:
     """Returns the block tables where there is one group, whose requests keep all their blocks."""
     names = [type(manager).__name__ for manager in managers]
     return managers[0].req_to_blocks if names == ["FullAttentionManager"] else None
-
-
-def _watch(owner: Any, name: str, after: Any) -> None:
-    """Has `after` hear of what a method of one object answered, and was given."""
-    original = getattr(owner, name)
-
-    def method(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        after(result, *args, **kwargs)
-        return result
-
-    setattr(owner, name, method)

@@ -57,7 +57,7 @@ TITLES: Mapping[str, str] = {
     "kv_blocks": "KV blocks by state",
     "waiting_reasons": "why requests wait",
     "preemptions": "preemptions",
-    "allocation_failures": "admissions, and for whom a preemption was",
+    "allocation_failures": "admissions and the beneficiaries of preemptions",
     "connector_stages": "stages of KV loads",
     "encoder": "encoder items",
     "grammar": "grammars being compiled",
@@ -67,6 +67,9 @@ TITLES: Mapping[str, str] = {
     "trace_context": "the caller's trace",
 }
 """Each feature in the words of a person."""
+
+GIVEN_UP = "Nothing is recorded any more"
+"""How the plug-in ends what it says when it gives up after errors (`guard`)."""
 
 _NEED = re.compile(r"(\w+)(?:\(([\w, ]*)\))?")
 

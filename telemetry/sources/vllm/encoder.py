@@ -57,7 +57,9 @@ def encoder_events(
     """Yields which items run in a step, and which were thrown out of the encoder cache."""
     for request_id, indices in output.scheduled_encoder_inputs.items():
         life = lives.get(request_id)
-        for index in indices if life is not None else ():
+        if life is None:
+            continue
+        for index in indices:
             item = life.request.mm_features[index]
             yield EncoderItemScheduled(
                 step=step,

@@ -1,8 +1,8 @@
 """Keeps the recorder's own errors away from vLLM.
 
-Everything that vLLM calls of ours goes through a `Guard`. What raises there is counted and dropped,
-with the step it happened in; after `MAX_ERRORS` of them the guard lets nothing through any more and
-vLLM runs as if it were not recorded.
+Whatever vLLM calls of ours stands in a `try` that hands what was raised to a `Guard`. It is counted
+and dropped, with the step it happened in; after `MAX_ERRORS` of them the guard is off: nothing of
+ours is called any more, and vLLM runs as if it were not recorded.
 """
 
 from __future__ import annotations
@@ -15,14 +15,11 @@ from typing import Any
 MAX_ERRORS = 5
 """Errors of the recorder after which it gives up for good."""
 
-GIVEN_UP = "Nothing is recorded any more"
-"""How it says so; `stepscope doctor` knows it by that."""
-
 _log = logging.getLogger("stepscope")
 
 
 class Guard:
-    """Calls hooks so that none of them can raise.
+    """Counts errors of ours, and says when to stop.
 
     Args:
         on_error: told of each error, in a sentence.
@@ -35,31 +32,52 @@ class Guard:
         self._on_error = on_error
         self._on_end = on_end
 
-    def protect(self, hook: Callable[..., None]) -> Callable[..., None]:
-        """Returns a hook that never raises, and does nothing once the guard has given up."""
-
-        @functools.wraps(hook)
-        def protected(*args: Any, **kwargs: Any) -> None:
-            if not self.is_on:
-                return
-            try:
-                hook(*args, **kwargs)
-            except Exception as error:  # the telemetry edge
-                self._failed(getattr(hook, "__name__", "a hook"), error)
-
-        return protected
-
-    def _failed(self, name: str, error: Exception) -> None:
+    def failed(self, name: str, error: Exception) -> None:
         """Counts an error; its own words are not repeated, they may quote a prompt."""
+        if not self.is_on:
+            return
         self.num_errors += 1
         what = f"{name} of the vLLM recorder failed with {type(error).__name__}"
         _log.debug("stepscope: %s", what, exc_info=error)
         self._try(self._on_error, what)
-        if self.num_errors >= MAX_ERRORS and self.is_on:
+        if self.num_errors >= MAX_ERRORS:
             self.is_on = False
-            what = f"{self.num_errors} errors, the last: {what}. {GIVEN_UP}"
+            what = f"{self.num_errors} errors, the last: {what}. Nothing is recorded any more"
             _log.warning("stepscope: %s; vLLM itself is not affected", what)
             self._try(self._on_end, what)
+
+    def protect(self, hook: Callable[..., None]) -> Callable[..., None]:
+        """Returns a function that never raises, and does nothing once the guard is off."""
+
+        @functools.wraps(hook)
+        def protected(*args: Any, **kwargs: Any) -> None:
+            if self.is_on:
+                try:
+                    hook(*args, **kwargs)
+                except Exception as error:  # the telemetry edge
+                    self.failed(getattr(hook, "__name__", "a hook"), error)
+
+        return protected
+
+    def listen(
+        self, original: Callable[..., Any], after: Callable[..., None]
+    ) -> Callable[..., Any]:
+        """Returns a function that answers as `original` does, and tells `after` of each call.
+
+        `after` is given the answer and the arguments.
+        """
+
+        @functools.wraps(original)
+        def listening(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            if self.is_on:
+                try:
+                    after(result, *args, **kwargs)
+                except Exception as error:  # the telemetry edge
+                    self.failed(getattr(after, "__name__", "a hook"), error)
+            return result
+
+        return listening
 
     @staticmethod
     def _try(tell: Callable[[str], None], what: str) -> None:

@@ -11,7 +11,7 @@ from telemetry.sources.vllm.load_hooks import LoadHooks
 from telemetry.sources.vllm.request_hooks import RequestHooks
 from telemetry.sources.vllm.scan_hooks import ScanHooks
 from telemetry.sources.vllm.step_hooks import StepHooks
-from telemetry.vocabulary import EventKind
+from telemetry.vocabulary import EventKind, Phase
 
 
 class Journal(StepHooks, ScanHooks, LoadHooks, RequestHooks):
@@ -44,14 +44,6 @@ class Journal(StepHooks, ScanHooks, LoadHooks, RequestHooks):
         self.recorder.record_events([event])
         self.recorder.close()
 
-    def failed(self, what: str) -> None:
-        """The engine cannot go on: tells that, and lets the recorder go."""
-        event = self.note(EventKind.engine_failed, None)
-        event.text = what
-        self.steps.flush()
-        self.recorder.record_events([event])
-        self.recorder.close()
-
     def note_error(self, what: str) -> None:
         """Something of ours failed: the step it happened in is dropped and the error counted."""
         self.drop_update()
@@ -59,7 +51,8 @@ class Journal(StepHooks, ScanHooks, LoadHooks, RequestHooks):
         self.recorder.count_error(what)
 
     def give_up(self, what: str) -> None:
-        """Too much failed: says so, and that what follows is missing."""
+        """Too much failed: says so. No phase is told from now on, and none must seem to last."""
         event = self.note(EventKind.recorder_degraded, None)
         event.text = what
         self.recorder.record_events([event])
+        self.recorder.enter_phase(self.steps.step, Phase.idle)

@@ -85,7 +85,7 @@ class Loads:
         began = next(iter(self._since.values()), None)
         row.oldest_load_ns = None if began is None else row.ts - began
 
-    # ------------------------------------------------------------------- inside update_from_output()
+    # ------------------------------------------------------------------- in update_from_output()
 
     def transfers_finished(self, output: Any) -> None:
         """Workers have received KV, or sent it; vLLM has not acted on it yet."""

@@ -158,6 +158,7 @@ NEEDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
     },
     "allocation_failures": {
+        "Scheduler": ("num_lookahead_tokens",),
         "KVCacheCoordinator": (
             "get_num_blocks_to_allocate(request_id, num_tokens, new_computed_blocks, "
             "num_encoder_tokens, total_computed_tokens, num_local_computed_tokens, "

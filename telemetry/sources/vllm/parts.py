@@ -8,6 +8,7 @@ from typing import Any
 
 from telemetry.recorder import Recorder
 from telemetry.records import Event
+from telemetry.sources.vllm.allocations import AllocationWatch
 from telemetry.sources.vllm.arrivals import prefix_hashes
 from telemetry.sources.vllm.block_needs import BlockNeeds
 from telemetry.sources.vllm.blocks import Blocks
@@ -28,11 +29,12 @@ from telemetry.vocabulary import EventKind, FinishReason, SkipReason
 
 
 class Parts:
-    """The parts, and what all hooks do with them: tell an event now, or after an update's tokens."""
+    """The parts, and how all hooks tell an event: now, or after an update's tokens."""
 
     def __init__(
         self, scheduler: Any, recorder: Recorder, clock: Callable[[], int], features: Features
     ) -> None:
+        from vllm.v1.core.sched.interface import PauseState
         from vllm.v1.request import RequestStatus
 
         self.scheduler = scheduler
@@ -43,21 +45,28 @@ class Parts:
         self.environ = dict(os.environ)
         self.keys = SaltedKeys()
         self.lives = Lives()
-        self.steps = Steps(recorder, clock, scheduler.has_requests)
+        self.steps = Steps(recorder, clock, self.is_busy)
+        self.steps.counts_preemptions = features.preemptions
         self.blocks = Blocks(scheduler)
         self.needs = BlockNeeds(scheduler, RequestStatus)
+        self.allocations: AllocationWatch | None = None
         self.encoder = EncoderStops(scheduler)
-        self.running = RunningScan(scheduler, self.needs, self.encoder)
+        self.running = RunningScan(scheduler, PauseState, self.needs, self.encoder)
         self.waiting = WaitingScan(scheduler, self.lives, RequestStatus, self.skipped)
         self.stop_reasons = StopReasons(scheduler, self.waiting, self.running, self.encoder)
         self.preemptions = Preemptions(scheduler, self.steps, self.lives, self.running, self.blocks)
         self.loads = Loads(scheduler, self.steps, self.lives, self.blocks, RequestStatus)
         self.times = TokenTimes(self.got_first)
-        self.rows = StepRows(scheduler, self.lives, self.needs)
+        self.rows = StepRows(scheduler, self.lives, self.running, self.needs)
         self.dense = DenseRows(scheduler, self.lives, self.blocks if features.kv_blocks else None)
         self.update_ts = 0
         """When the update that is under way began; 0 between updates."""
         self._late: list[Callable[[], None]] = []
+
+    def is_busy(self) -> bool:
+        """Returns whether any request runs or waits."""
+        scheduler = self.scheduler
+        return bool(scheduler.running or scheduler.waiting or scheduler.kv_holding_waiting)
 
     # ------------------------------------------------------------------------------ telling
 
@@ -68,7 +77,7 @@ class Parts:
         else:
             self.steps.tell(event)
 
-    def after_tokens(self, act: Callable[[], None]) -> None:
+    def when_tokens_are_told(self, act: Callable[[], None]) -> None:
         """Does something now; inside an update once its tokens have been told."""
         if self.update_ts:
             self._late.append(act)

@@ -40,7 +40,7 @@ class Preemptions:
         self._unsettled.clear()
 
     def about_to_preempt(self, victim: Any) -> None:
-        """vLLM is about to take a request's blocks and progress."""
+        """A request is about to lose its blocks and its progress."""
         steps = self._steps
         steps.num_preemptions += 1
         self._event = None
@@ -70,10 +70,10 @@ class Preemptions:
             nth=victim.num_preemptions + 1,
         )
         if wanting is not None:
-            served = self._lives.of(beneficiary)
+            served = self._lives.of(wanting.request)
             event.beneficiary = None if served is None else served.number
             event.beneficiary_allocated = 0
-            event.beneficiary_priority = beneficiary.priority
+            event.beneficiary_priority = wanting.request.priority
             event.num_blocks_needed = wanting.num_blocks_needed
             self._withdraw(event, victim)
         self._event = event
@@ -83,7 +83,7 @@ class Preemptions:
         self._lives.stops(victim.request_id)
 
     def has_preempted(self) -> None:
-        """vLLM has taken the blocks."""
+        """The blocks are gone."""
         event, self._event = self._event, None
         if event is None:
             return

@@ -3,7 +3,7 @@
 Whatever class vLLM chose is subclassed: its own, the asynchronous one, a user's. A method of the
 subclass calls the original with what it was given and returns what that returned. Before it, or
 after, the journal hears of it: `before_schedule` before vLLM's `schedule`, with its arguments;
-`after_schedule` after it, with the result and the arguments. The journal reads, and changes nothing.
+`after_schedule` after it, with the result and the arguments. The journal reads and changes nothing.
 
 Not responsible for what is written down (`journal`), nor for errors in that (`guard`).
 """
@@ -11,13 +11,16 @@ Not responsible for what is written down (`journal`), nor for errors in that (`g
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 
 from telemetry.recorder import Recorder
 from telemetry.records import RunClock
+from telemetry.sources.vllm.allocations import AllocationWatch
 from telemetry.sources.vllm.compatibility import Features
 from telemetry.sources.vllm.guard import Guard
 from telemetry.sources.vllm.journal import Journal
@@ -69,7 +72,11 @@ def recording_class(base: type, features: Features, open_recorder: OpenRecorder)
     The recorder is opened when a scheduler is made. Where that fails, or the recorder has no room,
     the scheduler works as `base` does.
     """
-    namespace: dict[str, Any] = {"_stepscope": None, "__doc__": base.__doc__}
+    namespace: dict[str, Any] = {
+        "_stepscope": None,
+        "_stepscope_hooks": None,
+        "__doc__": base.__doc__,
+    }
     for name, feature in METHODS.items():
         original = getattr(base, name, None)
         if original is not None and getattr(features, feature):
@@ -87,7 +94,8 @@ def _recorded_init(base: Any, features: Features, open_recorder: OpenRecorder) -
         try:
             self._stepscope = _attach(self, features, open_recorder)
         except Exception as error:  # the telemetry edge: vLLM must start all the same
-            _log.warning("stepscope: vLLM runs unrecorded, attaching failed: %s", type(error).__name__)
+            what = type(error).__name__
+            _log.warning("stepscope: vLLM runs unrecorded, attaching failed: %s", what)
 
     return __init__
 
@@ -95,61 +103,113 @@ def _recorded_init(base: Any, features: Features, open_recorder: OpenRecorder) -
 def _attach(
     scheduler: Any, features: Features, open_recorder: OpenRecorder
 ) -> SimpleNamespace | None:
-    """Starts a journal of a scheduler; returns its hooks, or None where nothing is recorded."""
+    """Starts a journal of a scheduler; returns its handle, or None where nothing is recorded.
+
+    The handle is for whoever ends the engine: `before_shutdown()`, and `failed(kind)`.
+    """
     clock = RunClock.start()
     recorder = open_recorder(scheduler, clock)
     if not recorder.is_recording:
         return None
     journal = Journal(scheduler, recorder, clock.now, features)
-    guard = Guard(journal.note_error, journal.give_up)
+
+    def give_up(what: str) -> None:
+        scheduler._stepscope_hooks = None
+        journal.give_up(what)
+
+    guard = Guard(journal.note_error, give_up)
+    try:
+        _hook_parts(scheduler, features, journal, guard)
+    except BaseException:
+        guard.is_on = False
+        raise
+    guard.protect(journal.started)()
+    scheduler._stepscope_hooks = Hooks(journal, guard)
+    return SimpleNamespace(
+        guard=guard,
+        before_shutdown=guard.protect(journal.before_shutdown),
+        failed=guard.protect(journal.failed),
+    )
+
+
+def _hook_parts(scheduler: Any, features: Features, journal: Journal, guard: Guard) -> None:
+    """Has the journal hear of what the scheduler's parts answer."""
     for (part, name), feature in INSTANCE_METHODS.items():
         owner = getattr(scheduler, part, None)
-        if owner is not None and getattr(features, feature):
-            _hook_instance(owner, name, journal, guard)
+        original = getattr(owner, name, None)
+        if original is None or not getattr(features, feature):
+            continue
+        listen = partial(guard.listen, after=getattr(journal, f"after_{name}"))
+        if name == "allocate_slots":
+            journal.allocations = AllocationWatch(scheduler, listen)
+        else:
+            _replace(owner, name, listen(original))
     if features.kv_blocks:
         journal.blocks.watch_free_list(guard)
-    hooks = SimpleNamespace(guard=guard, failed=guard.protect(journal.failed))
-    for name in METHODS:
-        for hook in (f"before_{name.lstrip('_')}", f"after_{name.lstrip('_')}"):
-            if hasattr(journal, hook):
-                setattr(hooks, hook, guard.protect(getattr(journal, hook)))
-    hooks.failed = guard.protect(journal.failed)
-    guard.protect(journal.started)()
-    return hooks
+
+
+def _replace(owner: Any, name: str, method: Callable[..., Any]) -> None:
+    """Gives one object a method of its own, where it can have one."""
+    try:
+        setattr(owner, name, method)
+    except (AttributeError, TypeError) as error:
+        kind = type(owner).__name__
+        _log.warning("stepscope: %s.%s() cannot be listened to: %s", kind, name, error)
+
+
+class Hooks(dict[str, Callable[..., None]]):
+    """The journal's hooks by name, and the guard that takes what they raise."""
+
+    def __init__(self, journal: Journal, guard: Guard) -> None:
+        names = (name for name in dir(journal) if name.startswith(("before_", "after_")))
+        super().__init__({name: getattr(journal, name) for name in names})
+        self.failed = guard.failed
 
 
 def _hooked_method(original: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Returns a method that calls `original`, and the journal's hooks around it where it has any."""
+    """Returns a method that answers as `original` does, with the journal's hooks around it."""
     stem = name.lstrip("_")
     before, after = f"before_{stem}", f"after_{stem}"
     has_before, has_after = hasattr(Journal, before), hasattr(Journal, after)
 
+    if has_after and not has_before and _takes_a_request(original):
+        return _listening_to_a_request(original, after)
+
     @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        hooks = self._stepscope
-        if hooks is None:
-            return original(self, *args, **kwargs)
-        if has_before:
-            getattr(hooks, before)(*args, **kwargs)
+        hooks = self._stepscope_hooks
+        if has_before and hooks is not None:
+            try:
+                hooks[before](*args, **kwargs)
+            except Exception as error:  # the telemetry edge
+                hooks.failed(before, error)
         result = original(self, *args, **kwargs)
-        if has_after:
-            getattr(hooks, after)(result, *args, **kwargs)
+        if has_after and hooks is not None:
+            try:
+                hooks[after](result, *args, **kwargs)
+            except Exception as error:  # the telemetry edge
+                hooks.failed(after, error)
         return result
 
     return method
 
 
-def _hook_instance(owner: Any, name: str, journal: Journal, guard: Guard) -> None:
-    """Has the journal hear of what a method of one object answered."""
-    original = getattr(owner, name, None)
-    if original is None:
-        return
-    after = guard.protect(getattr(journal, f"after_{name}"))
+def _takes_a_request(method: Callable[..., Any]) -> bool:
+    return list(inspect.signature(method).parameters) == ["self", "request"]
+
+
+def _listening_to_a_request(original: Callable[..., Any], after: str) -> Callable[..., Any]:
+    """Returns the same for a method of a request alone: one is called for each that waits."""
 
     @functools.wraps(original)
-    def method(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        after(result, *args, **kwargs)
+    def method(self: Any, request: Any) -> Any:
+        result = original(self, request)
+        hooks = self._stepscope_hooks
+        if hooks is not None:
+            try:
+                hooks[after](result, request)
+            except Exception as error:  # the telemetry edge
+                hooks.failed(after, error)
         return result
 
-    setattr(owner, name, method)
+    return method

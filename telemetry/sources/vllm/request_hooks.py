@@ -108,7 +108,7 @@ class RequestHooks(Parts):
         reason = reason_of(request.status, ends_all=self._ends_all)
         if self._closes_session:
             reason = FinishReason.stop
-        self.after_tokens(partial(self._end, life, reason))
+        self.when_tokens_are_told(partial(self._end, life, reason))
 
     def _end(self, life: Life, reason: FinishReason) -> None:
         name = life.request.request_id

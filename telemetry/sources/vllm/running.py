@@ -1,4 +1,4 @@
-"""The scan of the running requests: who wanted blocks and got none, and who got no token, and why."""
+"""The scan of the running requests: who wanted blocks and got none, and who got no token."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ class RunningScan:
         `wanting` is not None from a failed allocation on, until the same request gets its blocks.
     """
 
-    def __init__(self, scheduler: Any, needs: BlockNeeds, encoder: EncoderStops) -> None:
+    def __init__(
+        self, scheduler: Any, pauses: Any, needs: BlockNeeds, encoder: EncoderStops
+    ) -> None:
+        self.pauses = pauses
         self.wanting: Wanting | None = None
         self.granted: dict[str, int] = {}
         """Tokens that each request was given blocks for, where anybody asks for it."""
@@ -68,52 +71,59 @@ class RunningScan:
         behind = frozenset(each.request_id for each in running[place:])
         self.wanting = Wanting(request, needed, behind)
 
-    def zero_reasons(self, scheduled: dict[str, int]) -> Iterator[tuple[Any, ZeroReason | None]]:
+    @property
+    def is_paused(self) -> bool:
+        """Whether an operator paused everything."""
+        return self._scheduler.pause_state is self.pauses.PAUSED_ALL
+
+    def zero_reasons(self, output: Any) -> Iterator[tuple[Any, ZeroReason | None]]:
         """Yields each running request that was given no token, and why; None where that is unknown.
 
         Asked once the step is decided, before anybody's progress is advanced.
         """
-        scheduler = self._scheduler
-        if scheduler.pause_state.name == "PAUSED_ALL":
-            yield from ((each, ZeroReason.paused_all) for each in scheduler.running)
+        running = self._scheduler.running
+        scheduled: dict[str, int] = output.num_scheduled_tokens
+        if self.is_paused:
+            yield from ((each, ZeroReason.paused_all) for each in running)
             return
-        behind = self.wanting.behind if self.wanting is not None else frozenset()
-        evicted_itself = self.wanting is not None and self.wanting.request not in scheduler.running
-        has_budget = self.budget_left(scheduled) > 0
-        last = max(
-            (i for i, each in enumerate(scheduler.running) if each.request_id in scheduled),
-            default=-1,
-        )
-        for index, request in enumerate(scheduler.running):
+        wanting = self.wanting
+        behind = wanting.behind if wanting is not None else frozenset()
+        cause = ZeroReason.victim_not_releasable
+        if wanting is not None and wanting.request not in running:
+            cause = ZeroReason.behind_preempted
+        served = [i for i, each in enumerate(running) if each.request_id in scheduled]
+        is_used_up = wanting is None and self.budget_left(output) <= 0
+        end = served[-1] if served else -1
+        for index, request in enumerate(running):
             if request.request_id in scheduled:
                 continue
-            if request.request_id in behind:
-                yield request, _behind(evicted_itself)
-            elif self.wanting is not None and request is self.wanting.request:
-                yield request, ZeroReason.victim_not_releasable
-            elif index > last and not has_budget and self.wanting is None:
+            if request.request_id in behind or (wanting and request is wanting.request):
+                yield request, cause
+            elif is_used_up and index > end:
                 yield request, ZeroReason.token_budget
             else:
                 yield request, self._own_reason(request)
 
-    def budget_left(self, scheduled: dict[str, int]) -> int:
+    def budget_left(self, output: Any) -> int:
         """Returns the tokens that one more request could be given in a step.
 
         Tokens of the step, and of the model's input, where each request takes slots for drafts.
         """
-        scheduler = self._scheduler
-        total = sum(scheduled.values())
-        if scheduler.pause_state.name == "PAUSED_ALL":
+        if self.is_paused:
             return 0
-        return min(scheduler.max_num_scheduled_tokens - total, self.input_left(scheduled, total))
+        left: int = self._scheduler.max_num_scheduled_tokens - output.total_num_scheduled_tokens
+        return min(left, self.input_left(output))
 
-    def input_left(self, scheduled: dict[str, int], total: int) -> int:
+    def input_left(self, output: Any) -> int:
         """Returns the tokens of the model's input that one more request could use."""
         scheduler = self._scheduler
         spec = scheduler.vllm_config.speculative_config
         slots = spec.max_num_new_slots_for_drafting if spec is not None else 0
-        used = total + slots * (len(scheduled) + 1)
-        return int(scheduler.scheduler_config.max_num_batched_tokens - used)
+        used: int = output.total_num_scheduled_tokens
+        if slots:
+            used += slots * (len(output.num_scheduled_tokens) + 1)
+        most: int = scheduler.scheduler_config.max_num_batched_tokens
+        return most - used
 
     def _own_reason(self, request: Any) -> ZeroReason | None:
         """Returns why a request that the scan came to got nothing, in the order vLLM asks."""
@@ -139,9 +149,5 @@ class RunningScan:
             return ZeroReason.block_alignment
         if scheduler.num_prefill_lookahead:
             return ZeroReason.prefill_lookahead
-        return ZeroReason.token_budget if request.mm_features else None
-
-
-def _behind(evicted_itself: bool) -> ZeroReason:
-    """Returns why those behind a request without blocks got nothing."""
-    return ZeroReason.behind_preempted if evicted_itself else ZeroReason.victim_not_releasable
+        has_whole_items = scheduler.scheduler_config.disable_chunked_mm_input
+        return ZeroReason.token_budget if has_whole_items and request.mm_features else None

@@ -97,13 +97,18 @@ class ScanHooks(Parts):
     # ------------------------------------------------------------------------------ waiting
 
     def after_handle_blocked_waiting_request(self, is_ready: bool, request: Any) -> None:
-        """vLLM has come to the next waiting request."""
+        """The scan of the waiting requests has come to the next one."""
+        if not is_ready:
+            self.waiting.blocked(request)
+            return
+        if self.allocations is not None:
+            self.allocations.turn_on()
         life = self.lives.of(request)
-        if is_ready and life is not None and life.awaits_grammar:
+        if life is not None and life.awaits_grammar:
             life.awaits_grammar = False
             if self.features.grammar:
                 self.tell(self.note(EventKind.grammar_ready, life))
-        self.waiting.looked_at(request, is_ready, self._adapters_served)
+        self.waiting.ready(request, self._adapters_served)
 
     def after_get_num_new_matched_tokens(
         self, answer: Any, request: Any, num_computed_tokens: int
@@ -118,7 +123,7 @@ class ScanHooks(Parts):
     def after_ec_transfer_pending(
         self, is_pending: bool, request: Any, num_computed_tokens: int
     ) -> None:
-        """vLLM knows where the request would start, and whether encoder output is missing."""
+        """It is known where the request would start, and whether encoder output is missing."""
         if self.waiting.pending is request:
             self.waiting.num_computed_tokens = num_computed_tokens
             if is_pending:
@@ -160,7 +165,7 @@ class ScanHooks(Parts):
     # ------------------------------------------------------------------------------ eviction
 
     def before_preempt_request(self, request: Any, *_: Any, **__: Any) -> None:
-        """vLLM is about to evict a request; nothing of it has been zeroed yet."""
+        """A request is about to be evicted; nothing of it has been zeroed yet."""
         self.preemptions.about_to_preempt(request)
         self.times.leave(request.request_id)
 

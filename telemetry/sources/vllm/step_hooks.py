@@ -22,6 +22,8 @@ class StepHooks(Parts):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        features = self.features
+        self._sees_admissions = features.request_events and features.allocation_failures
         self._was_throttled = False
         self._accepted: dict[int, int] = {}
 
@@ -29,6 +31,8 @@ class StepHooks(Parts):
 
     def before_schedule(self, throttle_prefills: bool = False) -> None:
         """A step begins; it is told where prefills begin to be held back."""
+        if self.allocations is not None:
+            self.allocations.begin()
         self.running.begin(throttle_prefills)
         self.waiting.begin()
         self.preemptions.begin_step()
@@ -45,17 +49,13 @@ class StepHooks(Parts):
         step = self.steps.current
         if step is None:
             return
-        scheduled = scheduler_output.num_scheduled_tokens
-        row = self.rows.row(step, scheduler_output, self.admitted)
-        row.num_preempted = len(self.preemptions.in_step)
-        row.num_prefix_hit_tokens = self.num_hit_tokens
-        row.num_external_tokens = self.num_external_tokens
+        row = self.rows.row(step, scheduler_output)
         if self.running.is_throttled is not None:
             row.throttled = int(self.running.is_throttled)
         self._add_features(row, step, scheduler_output)
         if self.features.dense_rows:
-            zeros = self.running.zero_reasons(scheduled) if row.num_zero_requests else ()
-            step.requests = self.dense.rows(scheduler_output, zeros)
+            zeros = self.running.zero_reasons(scheduler_output) if row.num_zero_requests else ()
+            step.requests = self.dense.rows(scheduler_output, zeros, self.admitted)
         step.row = row
 
     def after_schedule(self, output: Any, throttle_prefills: bool = False) -> None:
@@ -64,10 +64,17 @@ class StepHooks(Parts):
 
     def _add_features(self, row: StepRow, step: OpenStep, output: Any) -> None:
         """Adds what not every vLLM lets us see."""
-        if self.features.waiting_reasons:
-            scheduled = output.num_scheduled_tokens
+        if self._sees_admissions:
+            self.rows.add_admissions(row, self.admitted)
+            row.num_prefix_hit_tokens = self.num_hit_tokens
+            row.num_external_tokens = self.num_external_tokens
+        if self.features.preemptions:
+            row.num_preempted = len(self.preemptions.in_step)
+            if self._sees_admissions:
+                self.rows.split_tokens(row, output, self.admitted)
+        if self.features.waiting_reasons and self.features.allocation_failures:
             has_preempted = bool(self.preemptions.in_step)
-            stop = self.stop_reasons.of_step(scheduled, has_preempted=has_preempted)
+            stop = self.stop_reasons.of_step(output, has_preempted=has_preempted)
             self.rows.add_stop(row, stop)
         if self.features.kv_blocks:
             self.blocks.count(row, self.lives.kept)

@@ -8,6 +8,7 @@ from typing import Any
 from telemetry.records import StepRow
 from telemetry.sources.vllm.block_needs import BLOCK_STOPS, BlockNeeds
 from telemetry.sources.vllm.lives import Life, Lives
+from telemetry.sources.vllm.running import RunningScan
 from telemetry.sources.vllm.steps import OpenStep
 from telemetry.sources.vllm.stop_reasons import AdmissionStop
 
@@ -18,13 +19,16 @@ class StepRows:
     Asked once a step is decided, before anybody's progress is advanced.
     """
 
-    def __init__(self, scheduler: Any, lives: Lives, needs: BlockNeeds | None) -> None:
+    def __init__(
+        self, scheduler: Any, lives: Lives, running: RunningScan, needs: BlockNeeds
+    ) -> None:
+        self._running = running
         self._scheduler = scheduler
         self._lives = lives
         self._needs = needs
 
-    def row(self, step: OpenStep, output: Any, admitted: Mapping[str, Life]) -> StepRow:
-        """Returns a step's row as far as it does not take a feature of its own."""
+    def row(self, step: OpenStep, output: Any) -> StepRow:
+        """Returns a step's row as far as every vLLM lets us see it."""
         scheduler = self._scheduler
         num_running = len(scheduler.running)
         row = StepRow(
@@ -38,12 +42,15 @@ class StepRows:
             num_skipped_waiting=len(scheduler.deferred_waiting),
             num_kv_holding_waiting=len(scheduler.kv_holding_waiting),
         )
-        row.num_resumed = sum(life.is_catching_up for life in admitted.values())
-        row.num_admitted = len(admitted) - row.num_resumed
-        self._split_tokens(row, output, admitted)
+        self._name_top(row, output)
         if scheduler.lora_config is not None:
             row.num_adapters = self._num_adapters(output.num_scheduled_tokens)
         return row
+
+    def add_admissions(self, row: StepRow, admitted: Mapping[str, Life]) -> None:
+        """Says in a step's row how many joined the running requests."""
+        row.num_resumed = sum(life.is_catching_up for life in admitted.values())
+        row.num_admitted = len(admitted) - row.num_resumed
 
     def add_stop(self, row: StepRow, stop: AdmissionStop) -> None:
         """Says in a step's row why admission ended."""
@@ -52,29 +59,47 @@ class StepRows:
         if stop.head is not None:
             life = self._lives.of(stop.head)
             row.head_request = None if life is None else life.number
-        if stop.reason in BLOCK_STOPS and self._needs is not None:
+        if stop.reason in BLOCK_STOPS:
             waiting = self._scheduler.waiting
             row.min_follower_blocks_needed = self._needs.least_of(
                 getattr(waiting, "_heap", waiting)
             )
 
     def _budget(self) -> int:
-        is_paused = self._scheduler.pause_state.name == "PAUSED_ALL"
-        return 0 if is_paused else int(self._scheduler.max_num_scheduled_tokens)
+        most: int = self._scheduler.max_num_scheduled_tokens
+        return 0 if self._running.is_paused else most
 
     def _num_adapters(self, scheduled: dict[str, int]) -> int:
         adapters = self._lives.with_adapter.items()
         return len({life.adapter for name, life in adapters if name in scheduled})
 
-    def _split_tokens(self, row: StepRow, output: Any, admitted: Mapping[str, Life]) -> None:
+    def split_tokens(self, row: StepRow, output: Any, admitted: Mapping[str, Life]) -> None:
         """Splits the scheduled tokens: computed before, prompt, output, drafts, padding.
 
         Only requests that are not plainly decoding are looked at; what is left is output.
         """
         scheduled: dict[str, int] = output.num_scheduled_tokens
-        drafts = output.scheduled_spec_decode_tokens
-        num_drafts = sum(len(ids) for name, ids in drafts.items() if name not in admitted)
-        num_padding = sum(len(ids) for name, ids in drafts.items() if name in admitted)
+        drafts: dict[str, list[int]] = output.scheduled_spec_decode_tokens
+        row.num_draft_tokens = row.num_padding_tokens = 0
+        if drafts:
+            row.num_draft_tokens = sum(len(ids) for n, ids in drafts.items() if n not in admitted)
+            row.num_padding_tokens = sum(len(ids) for n, ids in drafts.items() if n in admitted)
+        num_placed = row.num_draft_tokens + row.num_padding_tokens
+        row.num_placed = num_placed or None
+        recomputed, prefill, num_prefills = self._computing(scheduled, drafts)
+        row.num_recomputed_tokens, row.num_prefill_tokens = recomputed, prefill
+        total = output.total_num_scheduled_tokens
+        row.num_decode_tokens = total - recomputed - prefill - num_placed
+        row.num_prefill_requests = num_prefills
+        row.num_decode_requests = len(scheduled) - num_prefills
+
+    def _computing(
+        self, scheduled: dict[str, int], drafts: dict[str, list[int]]
+    ) -> tuple[int, int, int]:
+        """Returns the tokens computed before, the new ones of prompts, and whose they are.
+
+        Forgets those that have reached plain decoding.
+        """
         recomputed = prefill = num_prefills = 0
         arrived = []
         for name, life in self._lives.computing.items():
@@ -82,31 +107,25 @@ class StepRows:
             if num_tokens is None:
                 continue
             request = life.request
-            start = request.num_computed_tokens
-            if start >= life.high_water and start >= request.num_prompt_tokens:
+            start, num_prompt = request.num_computed_tokens, request.num_prompt_tokens
+            if start >= life.high_water and start >= num_prompt:
                 arrived.append(name)
                 continue
             end = start + num_tokens - len(drafts.get(name, ()))
             fresh = min(max(start, life.high_water), end)
             recomputed += fresh - start
-            prefill += max(0, min(end, request.num_prompt_tokens) - fresh)
+            prefill += max(0, min(end, num_prompt) - fresh)
             num_prefills += _is_prefill(request, start)
         for name in arrived:
             del self._lives.computing[name]
-        row.num_recomputed_tokens, row.num_prefill_tokens = recomputed, prefill
-        row.num_draft_tokens, row.num_padding_tokens = num_drafts, num_padding
-        total = output.total_num_scheduled_tokens
-        row.num_decode_tokens = total - recomputed - prefill - num_drafts - num_padding
-        row.num_placed = num_drafts + num_padding or None
-        row.num_prefill_requests = num_prefills
-        row.num_decode_requests = len(scheduled) - num_prefills
-        self._name_top(row, scheduled, total)
+        return recomputed, prefill, num_prefills
 
-    def _name_top(self, row: StepRow, scheduled: dict[str, int], total: int) -> None:
+    def _name_top(self, row: StepRow, output: Any) -> None:
         """Names the first of the requests that were given most tokens."""
+        scheduled: dict[str, int] = output.num_scheduled_tokens
         if not scheduled:
             return
-        if total == len(scheduled):
+        if output.total_num_scheduled_tokens == len(scheduled):
             name = next(iter(scheduled))
         else:
             name = max(scheduled, key=scheduled.__getitem__)

@@ -57,6 +57,7 @@ class Steps:
         self.current: OpenStep | None = None
         self.is_deciding = False
         """Whether vLLM is inside `schedule()` or `update_from_output()`."""
+        self.counts_preemptions = True
         self.num_preemptions = 0
         """The scheduler's own count: calls of its `_preempt_request`."""
         self._recorder = recorder
@@ -103,10 +104,11 @@ class Steps:
         step, self.is_deciding = self._open.pop(id(output), None), False
         if step is not None and step.row is not None:
             row = step.row
-            row.num_preemptions_total = self.num_preemptions
+            if self.counts_preemptions:
+                row.num_preemptions_total = self.num_preemptions
+                self._recorder.count_preemptions(self.num_preemptions)
             row.updated_ts = self.clock()
             row.update_ns = row.updated_ts - update_ts
-            self._recorder.count_preemptions(self.num_preemptions)
             if not self._repeats_held(step, row):
                 self._hand_over_or_hold(step, row)
         self.current = next(reversed(self._open.values()), None)
@@ -157,7 +159,8 @@ class Steps:
         """Hands over the events that belong to no step in flight."""
         if self._between:
             self._publish_held()
-            self._recorder.count_preemptions(self.num_preemptions)
+            if self.counts_preemptions:
+                self._recorder.count_preemptions(self.num_preemptions)
             self._recorder.record_events(self._between)
             self._between = []
 

@@ -38,12 +38,12 @@ class StopReasons:
         self._running = running
         self._encoder = encoder
 
-    def of_step(self, scheduled: dict[str, int], *, has_preempted: bool) -> AdmissionStop:
+    def of_step(self, output: Any, *, has_preempted: bool) -> AdmissionStop:
         """Returns why the scan of the step just decided ended."""
         scheduler, scan = self._scheduler, self._waiting
         if not scheduler.waiting and not scheduler.kv_holding_waiting:
             return QUEUE_EMPTY
-        if scheduler.pause_state.name == "PAUSED_ALL":
+        if self._running.is_paused:
             return AdmissionStop(StopReason.paused_all)
         if has_preempted:
             return AdmissionStop(StopReason.preempted_this_step)
@@ -51,26 +51,25 @@ class StopReasons:
             head, shortage = scan.refused
             return AdmissionStop(shortage.reason, head, shortage.num_blocks_needed)
         if scan.pending is not None:
-            return AdmissionStop(self._own_stop(scan.pending, scheduled), scan.pending)
+            return AdmissionStop(self._own_stop(scan.pending, output), scan.pending)
         head = scan.head()
-        return QUEUE_EMPTY if head is None else self._limit(head, scheduled)
+        return QUEUE_EMPTY if head is None else self._limit(head, output)
 
-    def _limit(self, head: Any, scheduled: dict[str, int]) -> AdmissionStop:
+    def _limit(self, head: Any, output: Any) -> AdmissionStop:
         """Returns the limit that kept the next one out, whoever it is."""
         scheduler = self._scheduler
-        total = sum(scheduled.values())
-        if total >= scheduler.max_num_scheduled_tokens:
+        if output.total_num_scheduled_tokens >= scheduler.max_num_scheduled_tokens:
             return AdmissionStop(StopReason.token_budget, head)
-        if self._running.input_left(scheduled, total) <= 0:
+        if self._running.input_left(output) <= 0:
             return AdmissionStop(StopReason.input_budget, head)
-        is_paused = scheduler.pause_state.name == "PAUSED_NEW"
+        is_paused = scheduler.pause_state is self._running.pauses.PAUSED_NEW
         if is_paused and not self._waiting.holds_blocks(head):
             return AdmissionStop(StopReason.paused_new, head)
         if scheduler.max_num_active_reqs < scheduler.max_num_running_reqs:
             return AdmissionStop(StopReason.max_num_active_seqs, head)
         return AdmissionStop(StopReason.max_num_seqs, head)
 
-    def _own_stop(self, request: Any, scheduled: dict[str, int]) -> StopReason | None:
+    def _own_stop(self, request: Any, output: Any) -> StopReason | None:
         """Returns why a request that could have run was not given anything."""
         scheduler = self._scheduler
         start = self._waiting.num_computed_tokens
@@ -79,9 +78,9 @@ class StopReasons:
         wanted = request.num_tokens - start
         if self._running.defers_prefills and wanted > 1:
             return StopReason.prefill_throttled
-        room = self._running.budget_left(scheduled)
+        room = self._running.budget_left(output)
         padded = 1 + scheduler.num_spec_tokens
-        if wanted == 1 and 1 < padded and padded > room:
+        if wanted == 1 and padded > max(1, room):
             return StopReason.draft_padding
         if not scheduler.scheduler_config.enable_chunked_prefill and self._capped(wanted) > room:
             return StopReason.chunked_prefill_disabled
@@ -92,7 +91,8 @@ class StopReasons:
             return StopReason.block_alignment
         if scheduler.num_prefill_lookahead:
             return StopReason.prefill_lookahead
-        return StopReason.token_budget if request.mm_features else None
+        has_whole_items = scheduler.scheduler_config.disable_chunked_mm_input
+        return StopReason.token_budget if has_whole_items and request.mm_features else None
 
     def _capped(self, wanted: int) -> int:
         """Returns how many tokens the limit on a single long prompt leaves of those wanted."""

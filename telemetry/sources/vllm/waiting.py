@@ -22,8 +22,8 @@ from telemetry.sources.vllm.block_needs import Shortage
 from telemetry.sources.vllm.lives import Life, Lives
 from telemetry.vocabulary import SkipReason
 
-MAX_LOOKED_AT = 128
-"""Blocked requests whose reason is looked at in one step; others keep theirs and have their turn."""
+MAX_LOOKED_AT = 32
+"""Blocked requests whose reason is looked at in one step; others keep theirs until their turn."""
 
 
 class WaitingScan:
@@ -55,12 +55,9 @@ class WaitingScan:
         self._scheduler = scheduler
         self._lives = lives.by_id
         self._on_skip = on_skip
-        self._statuses = statuses
-        self._blocked = {
-            statuses.WAITING_FOR_REMOTE_KVS: SkipReason.remote_kv_loading,
-            statuses.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR: SkipReason.grammar_compiling,
-            statuses.WAITING_FOR_STREAMING_REQ: SkipReason.streaming_input,
-        }
+        self._loading = statuses.WAITING_FOR_REMOTE_KVS
+        self._compiling = statuses.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+        self._listening = statuses.WAITING_FOR_STREAMING_REQ
         lora = scheduler.lora_config
         self._max_adapters = None if lora is None else lora.max_loras
         self._num_blocked = 0
@@ -75,16 +72,21 @@ class WaitingScan:
         self.pending = self.num_computed_tokens = self.refused = self.adapters = None
         self.aside.clear()
 
-    def looked_at(self, request: Any, is_ready: bool, adapters: Callable[[], set[int]]) -> None:
-        """vLLM has come to a request; ready or not, it may be set aside at once."""
-        if not is_ready:
-            self.aside.append(request)
-            self.pending = None
-            place = self._num_blocked
-            self._num_blocked = place + 1
-            if self._first <= place < self._end:
-                self._note(request, self.reason_of_blocked(request))
-            return
+    def blocked(self, request: Any) -> None:
+        """The scan has come to a request that waits for something outside: it is set aside."""
+        self.aside.append(request)
+        self.pending = None
+        place = self._num_blocked
+        self._num_blocked = place + 1
+        if self._first <= place < self._end:
+            self._note(request, self.reason_of_blocked(request))
+
+    def ready(self, request: Any, adapters: Callable[[], set[int]]) -> None:
+        """The scan has come to a request that may run, unless it is set aside all the same.
+
+        Args:
+            adapters: returns those of the running requests that were given tokens.
+        """
         self.pending, self.num_computed_tokens = request, None
         if request.num_stale_output_tokens and not request.drop_stale_output:
             self.set_aside(SkipReason.stale_output)
@@ -115,17 +117,21 @@ class WaitingScan:
 
     def reason_of_blocked(self, request: Any) -> SkipReason | None:
         """Returns what a request waits for outside; None where its status says nothing of it."""
-        reason = self._blocked.get(request.status)
-        if reason is SkipReason.grammar_compiling:
+        status = request.status
+        if status is self._compiling:
             structured = request.structured_output_request
-            if structured is not None and isinstance(structured.grammar, Exception):
-                return SkipReason.grammar_failed
-        return reason
+            is_wrong = structured is not None and isinstance(structured.grammar, Exception)
+            return SkipReason.grammar_failed if is_wrong else SkipReason.grammar_compiling
+        if status is self._loading:
+            return SkipReason.remote_kv_loading
+        return SkipReason.streaming_input if status is self._listening else None
 
     def head(self) -> Any:
         """Returns the first request that the scan did not come to; None if there is none."""
         scheduler = self._scheduler
-        num_holding = sum(map(self.holds_blocks, self.aside))
+        num_holding = 0
+        if scheduler.kv_holding_waiting:
+            num_holding = sum(map(self.holds_blocks, self.aside))
         if len(scheduler.kv_holding_waiting) > num_holding:
             return _first_left(scheduler.kv_holding_waiting, self.aside, num_holding)
         num_others = len(self.aside) - num_holding
@@ -135,8 +141,7 @@ class WaitingScan:
 
     def holds_blocks(self, request: Any) -> bool:
         """Returns whether a waiting request holds KV blocks."""
-        loads = request.status is self._statuses.WAITING_FOR_REMOTE_KVS
-        return loads or request.num_computed_tokens > 0
+        return request.status is self._loading or request.num_computed_tokens > 0
 
     def _note(self, request: Any, reason: SkipReason | None) -> None:
         life = self._lives.get(request.request_id)

@@ -86,14 +86,16 @@ def _import(args: argparse.Namespace, path: Path | None) -> None:
         OSError: It cannot be read.
     """
     from telemetry.sources.importing import Import
-    from telemetry.sources.vllm_log.importer import SOURCE, LogImporter
+    from telemetry.sources.vllm_log.importer import LogImporter
     from telemetry.sources.vllm_log.moments import LogClock, zone_named
     from telemetry.sources.vllm_log.naming import log_name
     from telemetry.sources.vllm_log.notes import notes_of
     from telemetry.sources.vllm_log.reading import LogFile, lines_of
+    from telemetry.sources.vllm_log.sample_rows import SOURCE
 
     with LogFile(path) as file:
-        name = args.name or ("standard input" if path is None else log_name(path))
+        name = args.name or (file.name if path is None else log_name(path))
+        has_name = path is not None or args.name is not None
         with _progress(file, "checking") as advance:
             digest = _digest_of_log(file, advance)
         clock = LogClock(zone_named(args.tz), file.modified_ns, args.year)
@@ -103,7 +105,8 @@ def _import(args: argparse.Namespace, path: Path | None) -> None:
         ):
             importer = LogImporter(job, name, clock)
             importer.take(lines_of(file.chunks(advance)))
-            job.told.notes.extend(notes_of(file, clock, args.tz, importer))
+            notes = notes_of(file, clock, args.tz, importer, has_name=has_name)
+            job.told.notes.extend(notes)
     _tell(job, importer)
 
 

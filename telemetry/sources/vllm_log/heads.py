@@ -28,7 +28,7 @@ _HEAD = re.compile(
 _C10D = re.compile(r"\[([IWEF])(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d+) ([\w./]+):(\d+)\] ?")
 _C10D_LEVELS = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
 _ASCTIME = re.compile(r"(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
-_RANK = re.compile(r"(?:_DP|\bDP|EngineCore_)(\d{1,5})")
+_RANK = re.compile(r"(?:_DP|\bDP|EngineCore_)(\d{1,4})(?!\d)")
 _MOST_PREFIXES = 3
 
 

@@ -7,39 +7,35 @@ known way, or begins like a line of numbers and is none, counts as unread.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from telemetry.sources.importing import Import
 from telemetry.sources.vllm_log import iterations, startup, stats
 from telemetry.sources.vllm_log.engines import LogEngines
 from telemetry.sources.vllm_log.errors import (
-    LONGEST_TEXT,
     Event,
     event_of,
     known_event,
     num_preemptions_told,
 )
+from telemetry.sources.vllm_log.event_rows import EventRows
 from telemetry.sources.vllm_log.heads import Bare, Head, dp_rank, parse
 from telemetry.sources.vllm_log.moments import LogClock
 from telemetry.sources.vllm_log.prefixes import Unwrapper
+from telemetry.sources.vllm_log.sample_rows import SampleRows
 from telemetry.sources.vllm_log.shapes import shape_of
 from telemetry.sources.vllm_log.tracebacks import Tracebacks
 
-SOURCE = "vllm-log"
-MOST_TIMELESS = 100
-"""Events before the first time of a log that are kept until there is one."""
 MOST_SHAPES = 1_000
-MOST_BEHIND_NS = 2 * 10**9
-"""A line that follows the line of every ten seconds is written at most so much later."""
+"""Shapes of lines that are remembered as shown."""
 
 _REQUEST_FILES = frozenset(("request_logger.py", "logger.py"))
 _REQUEST = ("Received request", "Added request", "Generated response", "Prompt:", "Output:")
 _UVICORN = re.compile(r"(INFO|WARNING|ERROR|CRITICAL): {2,}(.*)")
 _NOISE = re.compile(
-    r"\S+:\d+: \w*Warning: |.{0,200}\d%.{0,120}\[\d\d:\d\d|nanobind: | - (?:leaked |\.\.\. skipped)"
+    r"\S{1,400}:\d+: \w*Warning: |.{0,200}\d%.{0,120}\[\d\d:\d\d|nanobind: "
+    r"| - (?:leaked |\.\.\. skipped)"
 )
 """Warnings of Python, bars of progress, complaints of a binding at its end."""
 _ACCESS = re.compile(r"\S+ - \"[A-Z]{3,8} ")
@@ -51,22 +47,15 @@ class LogImporter:
     def __init__(self, job: Import, name: str, clock: LogClock) -> None:
         self._told = job.told
         self.engines = LogEngines(job, name)
-        self.has_iterations = False
-        self.has_stats = False
-        self.num_preemptions_printed = 0
-        """Numbers of preemptions that the log printed, of whatever kind."""
+        self.samples = SampleRows(self.engines)
+        self._events = EventRows(self.engines)
         self._clock = clock
         self._unwrapper = Unwrapper()
         self._tracebacks = Tracebacks()
         self._ts: int | None = None
-        self._timeless: list[tuple[str | None, dict[str, Any]]] = []
         self._request_place: tuple[object, ...] | None = None
         self._is_after_request = False
-        self._rank_of_process: dict[str | None, str] = {}
-        self._ts_of_stats: dict[tuple[str | None, str], int] = {}
-        self._labels: dict[object, str] = {}
         self._shapes: set[str] = set()
-        self._is_shutting_down = False
 
     def take(self, lines: Iterable[tuple[int, str]]) -> None:
         """Takes all lines of the file."""
@@ -111,7 +100,9 @@ class LogImporter:
             self._told.read("traceback")
         elif (event := event_of(head.level, head.place, head.message)) is not None:
             self._event(number, head.process, head.level, event)
-            self._v0_preemptions(head)
+            total = num_preemptions_told(head.message)
+            if total is not None and self._ts is not None:
+                self.samples.take_preemptions(total, head.process, self._ts)
         else:
             self._told.read("other")
 
@@ -165,66 +156,15 @@ class LogImporter:
 
     def _numbers(self, number: int, head: Head) -> bool:
         """Takes a line of numbers; returns whether it is one."""
-        if (line := iterations.parse(head.message)) is not None:
-            kind, self.has_iterations = "iteration", True
-        elif (line := stats.parse(head.message)) is not None:
-            kind, self.has_stats = "stats", True
-        else:
+        line = iterations.parse(head.message) or stats.parse(head.message)
+        if line is None:
             return False
         if self._ts is None:
             self._told.unread(f"line {number:,}: numbers without a time")
             return True
-        rank = line.engine or self._rank_of(head.process)
-        self._rank_of_process[head.process] = rank
-        self._told.read(kind)
-        self._samples(rank, head.process, line.samples, self._time_of(head.process, rank, line))
+        self._told.read("iteration" if line.is_iteration else "stats")
+        self.samples.take(line, head.process, self._ts)
         return True
-
-    def _time_of(self, process: str | None, rank: str, line: stats.StatsLine) -> int:
-        """Returns the time of a line of numbers; one that follows another has that one's."""
-        assert self._ts is not None, "a line of numbers is taken after the first time"
-        if line.is_iteration:
-            return self._ts
-        key = (process, rank)
-        before = self._ts_of_stats.get(key)
-        if line.is_following and before is not None and 0 <= self._ts - before <= MOST_BEHIND_NS:
-            return before
-        self._ts_of_stats[key] = self._ts
-        return self._ts
-
-    def _rank_of(self, process: str | None) -> str:
-        """Returns the rank for a line of numbers that names none: that of the line before it."""
-        rank = dp_rank(process)
-        return self._rank_of_process.get(process, "0") if rank is None else str(rank)
-
-    def _samples(
-        self, rank: str, process: str | None, samples: Iterable[stats.Sample], ts: int
-    ) -> None:
-        rows = []
-        for metric, value, labels in samples:
-            if metric.startswith("log:preemptions"):
-                self.num_preemptions_printed += 1
-            rows.append(
-                {
-                    "ts": ts,
-                    "source": SOURCE,
-                    "metric": metric,
-                    "labels": self._label_text(rank, process, labels),
-                    "value": value,
-                }
-            )
-        self.engines.add_samples(rank, rows)
-
-    def _label_text(
-        self, rank: str, process: str | None, labels: tuple[tuple[str, str], ...]
-    ) -> str:
-        key = (rank, process, labels)
-        if key not in self._labels:
-            named = {"engine": rank, **dict(labels)}
-            if process is not None:
-                named["process"] = process
-            self._labels[key] = json.dumps(named, sort_keys=True)
-        return self._labels[key]
 
     def _start(self, number: int, head: Head) -> bool:
         """Takes a line of an engine's start; returns whether it is one."""
@@ -232,50 +172,19 @@ class LogImporter:
         if line is None:
             return False
         rank = dp_rank(head.process)
-        name = None if rank is None else str(rank)
-        self.engines.describe(name, line, self._ts, head.pid)
+        self.engines.describe(None if rank is None else str(rank), line, self._ts, head.pid)
         self._told.read("start")
         if line.is_of_engine:
-            self._is_shutting_down = False
             text = f"Initializing an LLM engine, version {line.columns['version']}"
-            self._row(number, head.process, head.level, Event("engine_starting", text), name or "0")
+            event = Event("engine_starting", text)
+            self._events.take(event, number, head.process, head.level, self._ts)
         return True
 
-    def _v0_preemptions(self, head: Head) -> None:
-        total = num_preemptions_told(head.message)
-        if total is not None and self._ts is not None:
-            sample = stats.Sample("log:preemptions_total", float(total))
-            self._samples(self._rank_of(head.process), head.process, [sample], self._ts)
-
     def _event(self, number: int, process: str | None, level: str | None, event: Event) -> None:
-        if event.kind == "shutdown":
-            self._is_shutting_down = True
-        elif event.kind == "engine_dead" and self._is_shutting_down:
-            event = Event("shutdown", event.text)  # the servers find the engine gone, as asked for
-        self._told.read(event.kind)
-        rank = dp_rank(process)
-        self._row(number, process, level, event, None if rank is None else str(rank))
-
-    def _row(
-        self, number: int, process: str | None, level: str | None, event: Event, rank: str | None
-    ) -> None:
-        row = {
-            "ts": self._ts,
-            "source": SOURCE,
-            "line": number,
-            "process": process,
-            "level": level,
-            "kind": event.kind,
-            "text": event.text[:LONGEST_TEXT],
-        }
-        if self._ts is not None:
-            self.engines.add(rank, "log_lines", row)
-        elif len(self._timeless) < MOST_TIMELESS:
-            self._timeless.append((rank, row))
+        self._told.read(self._events.take(event, number, process, level, self._ts))
 
     def _set_time(self, ts: int) -> None:
         """Sets the time of the lines that follow; those before the first time get it too."""
+        if self._ts is None:
+            self._events.time_is(ts)
         self._ts = ts
-        timeless, self._timeless = self._timeless, []
-        for rank, row in timeless:
-            self.engines.add(rank, "log_lines", {**row, "ts": ts})

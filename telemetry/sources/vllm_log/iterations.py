@@ -13,7 +13,7 @@ import re
 from telemetry.sources.vllm_log.stats import Sample, StatsLine
 
 _LINE = re.compile(
-    r"(?:Engine (?P<engine>\d{1,5}): )?Iteration\((?P<iteration>\d+)\): "
+    r"(?:Engine (?P<engine>\d{1,4}): )?Iteration\((?P<iteration>\d+)\): "
     r"(?P<context_requests>\d+) context requests, (?P<context_tokens>\d+) context tokens, "
     r"(?P<generation_requests>\d+) generation requests, "
     r"(?P<generation_tokens>\d+) generation tokens, "

@@ -10,9 +10,9 @@ from telemetry.sources.vllm_log.moments import NS, LogClock
 from telemetry.sources.vllm_log.reading import LogFile
 
 NO_PREEMPTIONS = (
-    "preemptions: the log printed none, which is no sign that there were none. vLLM's line of "
-    "every ten seconds sets its count to 0 before it looks at it; vllm:num_preemptions_total has "
-    "them (stepscope import prometheus)"
+    "preemptions: the log printed none, which is no sign that there were none. The line of every "
+    "ten seconds never has them, since vLLM sets its count to 0 before it looks at it; "
+    "vllm:num_preemptions_total has them (stepscope import prometheus)"
 )
 PREEMPTIONS_PRINTED = (
     "preemptions: the log printed {num:,} numbers of them. V0 writes every fiftieth only, and "
@@ -24,10 +24,17 @@ ITERATIONS = (
 )
 
 
-def notes_of(file: LogFile, clock: LogClock, zone: str, importer: LogImporter) -> Iterator[str]:
+def notes_of(
+    file: LogFile, clock: LogClock, zone: str, importer: LogImporter, *, has_name: bool
+) -> Iterator[str]:
     """Yields what was assumed, and what the log cannot know."""
     if file.damage is not None:
         yield f"{file.name} {file.damage}: what comes before is imported, the rest is not there"
+    if not has_name:
+        yield (
+            "standard input has no name of its own: its engines are those of every import without "
+            "--name"
+        )
     yield from _about_times(file, clock, zone)
     if not importer.engines.saw_start:
         yield "the log does not hold the engine's start: its settings are not known from it"
@@ -36,13 +43,13 @@ def notes_of(file: LogFile, clock: LogClock, zone: str, importer: LogImporter) -
             f"{importer.engines.num_without_rank:,} events are of processes that name no rank: "
             f"they stand under engine {importer.engines.ranks[0]}"
         )
-    if not (importer.has_stats or importer.has_iterations):
+    if not (importer.samples.has_stats or importer.samples.has_iterations):
         yield "no line of numbers: it ran for less than ten seconds, idle, or without log stats"
-    if importer.num_preemptions_printed:
-        yield PREEMPTIONS_PRINTED.format(num=importer.num_preemptions_printed)
+    if importer.samples.num_preemptions_printed:
+        yield PREEMPTIONS_PRINTED.format(num=importer.samples.num_preemptions_printed)
     else:
         yield NO_PREEMPTIONS
-    if importer.has_iterations:
+    if importer.samples.has_iterations:
         yield ITERATIONS
 
 

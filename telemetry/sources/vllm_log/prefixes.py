@@ -34,6 +34,8 @@ _TIMES = ("time", "timestamp", "@timestamp")
 _DOCKER_PART = 16_000
 """Docker cuts lines at 16 KiB; a shorter one without a line end is whole."""
 
+_MOST_STREAMS = 16
+
 
 class Unwrapped(NamedTuple):
     """A line without what its environment added."""
@@ -93,6 +95,8 @@ class Unwrapper:
         whole = (self._parts.pop(stream, "") + part)[:LONGEST_LINE]
         if is_whole:
             return whole
+        if len(self._parts) >= _MOST_STREAMS:
+            self._parts.clear()
         self._parts[stream] = whole
         return None
 

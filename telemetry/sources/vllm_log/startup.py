@@ -162,8 +162,9 @@ _LINES: tuple[tuple[re.Pattern[str], _Reader], ...] = tuple(
             _gib("memory_weights_bytes"),
         ),
         (
-            r"model weights take ([\d.]+) ?GiB; .*activation peak memory takes ([\d.]+) ?GiB; "
-            r".*reserved for KV Cache is ([\d.]+) ?GiB",
+            r"model weights take ([\d.]+) ?GiB; [^;]{0,80}; "
+            r"[^;]{0,40}activation peak memory takes ([\d.]+) ?GiB; "
+            r"[^;]{0,60}reserved for KV Cache is ([\d.]+) ?GiB",
             _memory_parts,
         ),
         (r"^Graph capturing finished in .* took ([\d.]+) (GiB|MiB)", _gib("memory_graph_bytes")),

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_ENGINE = re.compile(r"Engine (\d{1,5}): ")
+_ENGINE = re.compile(r"Engine (\d{1,4}): ")
 _AGGREGATED = re.compile(r"(\d{1,5}) Engines Aggregated: ")
 _ITEM = re.compile(
     r"(?P<name>[A-Z][A-Za-z /-]{0,60}): (?P<value>-?\d+(?:\.\d+)?|nan|inf)(?P<percent>%)?"

@@ -16,6 +16,9 @@ _CHAIN = (
 _LONGEST = 2_000
 """Lines after which a traceback without an end is given up."""
 
+_MOST_OPEN = 1_000
+"""Processes whose tracebacks are under way at once."""
+
 
 class Tracebacks:
     """The tracebacks of the processes of one file."""
@@ -33,6 +36,8 @@ class Tracebacks:
         """
         text = message.lstrip(" +|")
         if text.startswith(_BEGINNING):
+            if len(self._open) >= _MOST_OPEN:
+                self._open.clear()
             self._open[process] = 0
             return True
         length = self._open.get(process)

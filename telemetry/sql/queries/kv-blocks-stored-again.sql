@@ -7,19 +7,30 @@
 --: num_stored_again_tokens [tokens, lower] their tokens
 --: came_back_ratio [ratio, lower] part of the thrown out ones that came back
 --: p50_away_ms [ms, -] half of them were away for no longer
-WITH blocks AS (
-  SELECT
-    engine, ts, batch, event_index, kind, medium, group_index, block_size,
-    unnest(string_split(block_hashes, ' ')) AS hash
+WITH told AS (
+  SELECT *, lag(batch) OVER (PARTITION BY engine ORDER BY ts, batch, event_index) AS previous_batch
   FROM kv_events
   WHERE ts BETWEEN $from_ns AND $until_ns AND engine = coalesce($engine, engine)
-    AND kind IN ('stored', 'removed')
+),
+-- A cache that was emptied, and an engine that started anew, has no block of before.
+lives AS (
+  SELECT *, count(*) FILTER (kind = 'cleared' OR batch < previous_batch) OVER (
+    PARTITION BY engine ORDER BY ts, batch, event_index
+  ) AS life
+  FROM told
+),
+blocks AS (
+  SELECT
+    engine, ts, batch, event_index, kind, medium, group_index, block_size, life,
+    unnest(string_split(block_hashes, ' ')) AS hash
+  FROM lives
+  WHERE kind IN ('stored', 'removed')
 ),
 moves AS (
   SELECT *, lag(kind) OVER told AS previous_kind, ts - lag(ts) OVER told AS away_ns
   FROM blocks
   WINDOW told AS (
-    PARTITION BY engine, medium, group_index, hash ORDER BY ts, batch, event_index
+    PARTITION BY engine, life, medium, group_index, hash ORDER BY ts, batch, event_index
   )
 )
 SELECT

@@ -146,9 +146,9 @@ def run_all(
     raise AssertionError(f"{len(scheduler.requests)} requests unfinished after {max_steps} steps")
 
 
-def save_model(model: torch.nn.Module, directory: Path) -> Path:
+def save_model(model: torch.nn.Module, directory: Path, **how: str) -> Path:
     transformers_logging.disable_progress_bar()
-    model.save_pretrained(directory)  # type: ignore[operator]
+    model.save_pretrained(directory, **how)  # type: ignore[operator]
     transformers_logging.enable_progress_bar()
     return directory
 
@@ -166,6 +166,7 @@ SIZES = {
     "pad_token_id": 0,
     "bos_token_id": 2,
     "eos_token_id": 1,
+    "tie_word_embeddings": False,
 }
 """A very small model's, for families that call them so."""
 

@@ -16,6 +16,7 @@ from engine.runner.model import LoadedModel, load_model
 from engine.runner.model_runner import ModelRunner
 from engine.sampling import SamplingParams
 from engine.scheduler import Scheduler
+from engine.scheduler.output import SchedulerOutput
 from telemetry.recorder import ListRecorder
 from telemetry.records import RequestAdmitted
 from telemetry.vocabulary import EventKind
@@ -29,6 +30,7 @@ from tests.engine.runner.builders import (
 )
 
 NUM_REQUESTS = 12
+RESET_AFTER_STEP = 30
 TIE = 1e-4
 """Two best logits nearer than this may change places with the order of additions."""
 
@@ -47,6 +49,7 @@ GPT2_SIZES = {
     "n_layer": 2,
     "n_head": 4,
     "initializer_range": 0.3,
+    "tie_word_embeddings": False,
 }
 LATENT = {
     "kv_lora_rank": 16,
@@ -123,20 +126,30 @@ def saved(make: Callable[[], Any], directory: Path) -> Path:
 
 
 def pressed(model: LoadedModel) -> tuple[dict[str, list[int]], ListRecorder]:
-    """Runs the prompts through small steps and a pool that is too small for all of them."""
+    """Runs the prompts through small steps and a pool that is too small for all of them.
+
+    In mid-run all running requests lose their blocks: windows alone hardly ever run short.
+    """
     groups = model.kv_groups(8)
+    num_blocks = sum(24 if group.kind == "full" else 10 for group in groups)
     config = engine_config(
-        num_blocks=1 + 24 * len(groups), budget=24, max_num_seqs=8, max_model_len=128, groups=groups
+        num_blocks=num_blocks, budget=24, max_num_seqs=8, max_model_len=128, groups=groups
     )
     recorder = ListRecorder()
     scheduler = Scheduler(config, recorder=recorder)
     sampling = SamplingParams(max_tokens=40, ignore_eos=True)
+
+    def after_step(output: SchedulerOutput) -> None:
+        scheduler.check_integrity()
+        if output.step == RESET_AFTER_STEP:
+            assert scheduler.reset_prefix_cache(reset_running=True)
+
     tokens = run_all(
         scheduler,
         ModelRunner(model, config),
         [request(n, prompt, sampling) for n, prompt in enumerate(prompts())],
         arrivals_per_step=1,
-        after_step=lambda output: scheduler.check_integrity(),
+        after_step=after_step,
     )
     return tokens, recorder
 
@@ -151,11 +164,15 @@ def test_a_family_under_pressure_gives_the_tokens_of_plain_transformers(
     assert [group.sliding_window for group in model.kv_shape.groups] == windows
 
     tokens, recorder = pressed(model)
-    assert sum(event.kind == EventKind.preempted for event in recorder.events) >= 4
+    assert sum(event.kind == EventKind.preempted for event in recorder.events) >= 2
     admissions = [event for event in recorder.events if isinstance(event, RequestAdmitted)]
-    assert sum(bool(event.num_hit_tokens) for event in admissions) >= 2
+    assert sum(bool(event.num_hit_tokens) for event in admissions) >= 1
 
-    plain = t.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    # "eager": the default drops Gemma 2's soft cap.
+    plain = t.AutoModelForCausalLM.from_pretrained(
+        tmp_path, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    assert len({token for outputs in tokens.values() for token in outputs}) > 20
     num_ties = 0
     for n, prompt in enumerate(prompts()):
         choices, margins = plain_choices(plain, prompt, tokens[f"r{n}"])

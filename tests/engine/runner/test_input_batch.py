@@ -161,6 +161,29 @@ def test_a_session_that_does_not_go_on_where_it_was_is_refused(
         batch.apply(step({"s": 1}, new("s", prompt, blocks, num_computed=num_computed)))
 
 
+def test_each_kv_group_has_tables_of_its_own() -> None:
+    batch = InputBatch(max_num_seqs=4, max_model_len=64, block_size=4, num_groups=2)
+    both = replace(new("a", [1, 2, 3, 4, 5], []), block_ids=([7, 3], [9, 2]))
+    inputs = take(batch, step({"a": 5}, both))
+    assert inputs.block_tables.tolist() == [[[7, 3]], [[9, 2]]]
+    assert inputs.slot_mapping.tolist() == [[28, 29, 30, 31, 12], [36, 37, 38, 39, 8]]
+
+
+def test_a_session_goes_on_though_its_window_has_passed_some_blocks() -> None:
+    batch = InputBatch(max_num_seqs=4, max_model_len=64, block_size=4, num_groups=2)
+    begun = replace(new("s", [1, 2, 3, 4], []), block_ids=([5], [8]))
+    take(batch, step({"s": 4}, begun), token=9)
+    turn = replace(new("s", [1, 2, 3, 4, 30], [], num_computed=4), block_ids=([5, 6], [0, 7]))
+    inputs = take(batch, step({"s": 1}, turn))
+    assert inputs.block_tables.tolist() == [[[5, 6]], [[0, 7]]]
+
+
+def test_another_number_of_kv_groups_is_refused() -> None:
+    batch = InputBatch(max_num_seqs=4, max_model_len=64, block_size=4, num_groups=2)
+    with pytest.raises(BatchError, match="has 1 KV groups but the runner has 2"):
+        batch.apply(step({"a": 1}, new("a", [1], [5])))
+
+
 def test_a_session_that_lost_its_blocks_comes_as_new_with_others() -> None:
     batch = make_batch()
     take(batch, step({"s": 2}, new("s", [1, 2], [5])), token=9)

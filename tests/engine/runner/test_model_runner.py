@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from transformers import LlamaForCausalLM
 
-from engine.config import ConfigError
+from engine.config import ConfigError, KVGroupConfig
 from engine.runner.model import LoadedModel
 from engine.runner.model_runner import ModelRunner
 from engine.sampling import SamplingParams
@@ -64,6 +64,12 @@ def test_a_step_without_tokens_still_hears_who_left(small_model: LoadedModel) ->
 def test_more_positions_than_the_model_has_are_refused(small_model: LoadedModel) -> None:
     with pytest.raises(ConfigError, match="lower --max-model-len"):
         ModelRunner(small_model, engine_config(max_model_len=513))
+
+
+def test_other_kv_groups_than_the_models_are_refused(small_model: LoadedModel) -> None:
+    windowed = engine_config(groups=(KVGroupConfig("sliding_window", 8, 16),))
+    with pytest.raises(ConfigError, match="take them from the model"):
+        ModelRunner(small_model, windowed)
 
 
 def test_a_preempted_id_leaves_and_comes_back_with_all_it_has(small_model: LoadedModel) -> None:

@@ -9,9 +9,10 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from engine.runner.cache_directory import default_cache_dir
 from engine.runner.model import load_model
 from engine.runner.model_runner import ModelRunner
-from engine.runner.tiny_llama import default_cache_dir, tiny_llama, write_tiny_llama
+from engine.runner.tiny_llama import tiny_llama, write_tiny_llama
 from engine.scheduler import Scheduler
 from tests.engine.runner.builders import engine_config, request, run_all
 
@@ -59,7 +60,7 @@ def test_two_processes_at_once_make_one_in_silence(tmp_path: Path) -> None:
     said = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
     assert said == [(b"", b"")] * 2
-    assert [path.name for path in tmp_path.iterdir()] == ["tiny-llama-v1"]
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny-llama-v2"]
 
 
 def test_no_network_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

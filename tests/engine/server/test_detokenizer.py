@@ -8,7 +8,8 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from engine.sampling import SamplingParams
 from engine.server.completion_text import CompletionText
-from engine.server.detokenizer import Detokenizer, Tokenizer
+from engine.server.detokenizer import Detokenizer
+from engine.server.tokenizer import Tokenizer
 
 
 def byte_tokenizer() -> Tokenizer:

@@ -336,9 +336,19 @@ def test_loads_by_tier(log: Log, record: Record) -> None:
 def test_kv_blocks_by_minute(log: Log, record: Record) -> None:
     events = record.rows("kv_events", "ts, event_index")
     rows = answer(log, "kv-blocks-by-minute")
-    for kind in ("stored", "removed"):
-        counted = sum(event["num_blocks"] for event in events if event["kind"] == kind)
-        assert sum(row[f"num_{kind}_blocks"] for row in rows) == counted > 0
+    there: set[str] = set()
+    counted = Counter[str]()
+    for event in events:
+        for block in event["block_hashes"].split(" "):
+            if event["kind"] == "removed":
+                there.discard(block)
+                counted["removed"] += 1
+            else:
+                counted["told_again" if block in there else "stored"] += 1
+                there.add(block)
+    for kind, number in counted.items():
+        assert sum(row[f"num_{kind}_blocks"] for row in rows) == number > 0
+    assert len(counted) == 3
     assert len(rows) == len(per_minute(events))
     assert sum(row["num_lost_messages"] for row in rows) == 1
     assert LOST_MESSAGE not in {event["batch"] for event in events}

@@ -16,6 +16,7 @@ from telemetry.collector import start_collector, stop_collector
 from telemetry.store import open_log
 from tests.whole_line.vllm.ledger import RequestLedger, read_ledgers, witness_lines
 from tests.whole_line.vllm.load import Body, Stretch, send
+from tests.whole_line.vllm.replaying import differences
 from tests.whole_line.vllm.server import VllmServer, serving, wait_until
 
 DRAIN_SECONDS = 30.0
@@ -52,7 +53,18 @@ class RecordedVllm:
         """Waits until the server is idle and the log has the ends of so many requests."""
         wait_until(self.server.is_idle, DRAIN_SECONDS)
         ends = f"SELECT count(*) AS n FROM request_finishes WHERE ts >= {stretch.start_ts}"
-        wait_until(lambda: self.rows(ends)[0]["n"] >= num_requests, DRAIN_SECONDS)
+        try:
+            wait_until(lambda: self.rows(ends)[0]["n"] >= num_requests, DRAIN_SECONDS)
+        except TimeoutError:
+            raise AssertionError(
+                f"the log has {self.rows(ends)[0]['n']} of {num_requests} ends; the plug-in said: "
+                f"{self.plugin_said() or 'nothing'}"
+            ) from None
+
+    def plugin_said(self) -> list[str]:
+        """Returns what the plug-in had to say in vLLM's output; nothing where all is well."""
+        lines = self.server.output.read_text(errors="replace").splitlines()
+        return [line for line in lines if "stepscope: " in line or line.startswith("recorder: ")]
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """Returns what a query gives."""
@@ -64,6 +76,12 @@ class RecordedVllm:
         with open_log(self.log) as opened:
             (engine,) = diagnose(opened, stretch.window).engines
         return engine
+
+    def replay_differences(self) -> dict[int, list[tuple[int, str]]]:
+        """Returns for each engine what our scheduler decides differently in a replay of its run."""
+        with open_log(self.log) as opened:
+            engines = [row["engine"] for row in opened.query("FROM engines").to_pylist()]
+            return {engine: differences(opened, engine) for engine in engines}
 
     def ledgers(self) -> dict[str, RequestLedger]:
         """Returns the books of all requests so far, as the witness heard of them."""

@@ -64,6 +64,10 @@ def test_ranks_are_told_apart(vllm: RecordedVllm, lopsided: Stretch) -> None:
     assert [row["dp_rank"] for row in ranks] == [0, 1]
 
 
+def test_our_scheduler_decides_the_same_on_each_rank(vllm: RecordedVllm, lopsided: Stretch) -> None:
+    assert list(vllm.replay_differences().values()) == [[], []]
+
+
 def test_a_query_shows_the_imbalance(vllm: RecordedVllm, lopsided: Stretch) -> None:
     busy, idle = vllm.rows(IMBALANCE)
     assert (busy["num_requests"], idle["num_requests"]) == NUM_BY_RANK

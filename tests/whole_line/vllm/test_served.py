@@ -222,7 +222,7 @@ def test_no_step_had_more_adapters_than_the_cap(vllm: RecordedVllm, adapters: St
     assert (row["n"], names["n"]) == (1, 3)
 
 
-# -------------------------------------------------------------------------------------- who it was
+# ---------------------------------------------------------------------------------- the whole of it
 
 
 def test_the_engine_is_described(vllm: RecordedVllm, healthy: Stretch) -> None:
@@ -243,7 +243,15 @@ def test_the_engine_is_described(vllm: RecordedVllm, healthy: Stretch) -> None:
     }
 
 
+def test_our_scheduler_decides_the_same_in_every_step(
+    vllm: RecordedVllm, adapters: Stretch
+) -> None:
+    """All five runs, replayed from the log alone."""
+    (found,) = vllm.replay_differences().values()
+    assert found == []
+
+
 def test_the_plugin_never_had_to_swallow_an_error(vllm: RecordedVllm, adapters: Stretch) -> None:
     (row,) = vllm.rows("SELECT max(num_recorder_errors) AS n FROM heartbeats")
     assert row["n"] == 0
-    assert "stepscope: " not in vllm.server.output.read_text()
+    assert vllm.plugin_said() == []

@@ -91,5 +91,11 @@ def test_what_was_loaded_is_not_counted_as_computed(vllm: RecordedVllm, stall: S
     assert steps["prefill"] == NUM_LOADS * (LOAD_PROMPT_TOKENS - LOAD_TOKENS) + NUM_OTHERS * 64
 
 
+def test_our_scheduler_decides_the_same_in_every_step(vllm: RecordedVllm, stall: Stretch) -> None:
+    """With the connector's answers and the ends of its loads from the log alone."""
+    (found,) = vllm.replay_differences().values()
+    assert found == []
+
+
 def test_the_connector_is_named(vllm: RecordedVllm, stall: Stretch) -> None:
     assert vllm.rows("SELECT kv_connector FROM engines") == [{"kv_connector": "SlowKVConnector"}]

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from telemetry.sources.kv_events import messages
 from telemetry.sources.kv_events.messages import CacheEvent, NotEventsError, decode
 from tests.telemetry.sources.kv_events.builders import TOKENS, payload, removed, stored
 
@@ -119,7 +120,8 @@ def test_what_is_no_message_is_refused(content: bytes) -> None:
         decode(content)
 
 
-def test_a_list_of_blocks_that_is_said_to_be_huge_is_not_made() -> None:
-    event = b"\x82\xa4type\xacBlockRemoved\xacblock_hashes" + HUGE_ARRAY
-    with pytest.raises(NotEventsError):
-        decode(b"\x92\xcb" + struct.pack(">d", 1.0) + b"\x91" + event)
+def test_a_message_has_only_so_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "MOST_BLOCKS", 3)
+    assert len(decode(payload(removed(1, 2), removed(3))).events) == 2
+    with pytest.raises(NotEventsError, match="4 blocks, and 3 is the most"):
+        decode(payload(removed(1, 2), removed(3, 4)))

@@ -18,7 +18,7 @@ from telemetry.sources.otlp.grpc_server import METHOD, MOST_AT_ONCE
 from telemetry.sources.otlp.http_server import MOST_CLIENTS
 from tests.telemetry.sources.otlp.builders import export
 from tests.telemetry.sources.otlp.conftest import Listening
-from tests.telemetry.sources.otlp.test_answers import PROTOBUF, channel, posted
+from tests.telemetry.sources.otlp.test_answers import JSON, PROTOBUF, channel, posted
 
 LARGE = 100 << 20
 WHOLE = export().SerializeToString()
@@ -50,6 +50,12 @@ def test_a_hundred_megabytes_are_refused_unread_over_http(listening: Listening) 
         client.sendall(head.encode() + b"\r\n")
         assert client.recv(100).startswith(b"HTTP/1.1 413 ")
     assert_still_serves(listening)
+
+
+def test_who_sends_too_much_hears_so_when_it_is_done(listening: Listening) -> None:
+    with posted(listening, bytes(2 * MOST_BYTES)) as (answer, body):
+        assert answer.status == 413
+        assert b"4,194,304 bytes at most" in body
 
 
 def test_a_gzip_bomb_is_not_unfolded_over_http(listening: Listening) -> None:
@@ -166,15 +172,22 @@ def test_many_services_are_told_apart_only_so_far(
     assert "2 refused (more than 2 services sent spans)" in listening.intake.status()
 
 
-def test_a_small_message_of_many_empty_parts_stays_small(listening: Listening) -> None:
+def test_a_message_of_many_empty_spans_is_refused_and_stays_small(listening: Listening) -> None:
     empty_spans = b"\x12\x00" * (MOST_BYTES // 2 - 100)
-    scope = _field(1, _field(1, b"vllm")) + empty_spans
-    message = _field(1, _field(2, scope))
+    message = _field(1, _field(2, _field(1, _field(1, b"vllm")) + empty_spans))
     before = peak_bytes()
-    with posted(listening, message) as (answer, _):
-        assert answer.status == 200
+    with posted(listening, message) as (answer, body):
+        assert answer.status == 400
+        assert b"spans in one message: 20,000 are taken at once" in body
     assert peak_bytes() - before < 1 << 30
     assert listening.rows.taken == []
+
+
+def test_json_of_many_empty_objects_is_not_unfolded(listening: Listening) -> None:
+    message = b'{"resourceSpans": [' + b"{}," * (MOST_BYTES // 3 - 100) + b"{}]}"
+    with posted(listening, message, JSON) as (answer, body):
+        assert answer.status == 400
+        assert b"too many empty objects" in body
 
 
 def _field(number: int, content: bytes) -> bytes:

@@ -118,10 +118,21 @@ def test_a_number_that_json_does_not_know_is_left_out() -> None:
     assert row_of(attributes={"gen_ai.request.temperature": math.nan})["attributes"] is None
 
 
-def test_a_long_or_wild_id_is_bounded_and_printable() -> None:
-    row = row_of(attributes={"gen_ai.request.id": "\x1b[31m" + "x" * 10_000}, name="y" * 10_000)
-    assert "\x1b" not in row["request_id"]
-    assert len(row["request_id"]) == len(row["name"]) == 256
+def test_names_are_bounded_and_printable() -> None:
+    wild = "\x1b[31m" + "x" * 10_000
+    row = row_of(
+        name=wild, attributes={"gen_ai.response.model": wild}, resource={"service.name": wild}
+    )
+    for column in ("name", "model", "service"):
+        assert "\x1b" not in row[column]
+        assert len(row[column]) == 256
+
+
+def test_an_id_is_kept_as_it_is_to_be_found_again() -> None:
+    wild = "\x1b[31m<script>"
+    assert row_of(attributes={"gen_ai.request.id": wild})["request_id"] == wild
+    long = row_of(attributes={"gen_ai.request.id": "x" * 10_000})["request_id"]
+    assert len(long) == 1_024
 
 
 def test_a_failed_span_says_so_and_not_why() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from telemetry.sources.prometheus.engines import number_of
-from telemetry.sources.prometheus.scrapes import import_scrapes
+from telemetry.sources.prometheus.pages import import_scrapes
 from telemetry.sources.telling import ImportTold
 from telemetry.store import open_log
 

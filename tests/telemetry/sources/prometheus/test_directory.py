@@ -27,6 +27,7 @@ NS = 10**9
         ("a-1795953167514.prom", 1795953167514 * 10**6),
         ("m_1795953167.123456789.prom", 1795953167123456789),
         ("metrics_17.prom", None),
+        ("metrics_99999999999.prom", None),
         ("metrics.prom", None),
         ("metrics_1795953167.txt", None),
     ],

@@ -103,6 +103,15 @@ def test_an_sglang_is_described() -> None:
     assert (row.block_size, row.max_model_len, row.has_null_block) == (16, 8192, None)
 
 
+def test_labels_may_be_known_before_values() -> None:
+    engines = Engines("host:8000")
+    ((series, value, _),) = PageReader().read(['sglang:max_total_num_tokens{model_name="m"} 500'])
+    engines.learn(series, None)
+    assert (only_row(engines).model, only_row(engines).num_kv_tokens) == ("m", None)
+    engines.learn(series, value)
+    assert only_row(engines).num_kv_tokens == 500
+
+
 def test_instances_are_targets() -> None:
     engines, _ = learnt(
         'vllm:a{instance="h1:8000",engine="0"} 1\nvllm:a{instance="h2:8000",engine="0"} 1\n'

@@ -36,9 +36,9 @@ def server() -> Iterator[PageServer]:
     server.close()
 
 
-def scrape_of(url: str, *, interval: float = 20.0) -> Scrape:
+def scrape_of(url: str, *, interval: float = 20.0, timeout: float = 20.0) -> Scrape:
     return Scrape(
-        read_url("--scrape", url), Access(), interval_seconds=interval, offset_seconds=0.0
+        read_url("--scrape", url), Access(), interval_seconds=interval, timeout_seconds=timeout
     )
 
 
@@ -100,11 +100,11 @@ def test_no_page_is_no_sample_but_a_gap_with_its_reason(
     assert reason in watched.scrape.status()
     server.answer = text(PAGE)
     assert values(watched.once())["up"] == 1
-    assert watched.scrape.status().endswith("1 scrapes failed")
+    assert watched.scrape.status().endswith(", 1 failed")
 
 
 def test_one_that_hangs_is_a_gap_and_comes_back(server: PageServer) -> None:
-    watched = Watched(server.url, interval=0.3)
+    watched = Watched(server.url, timeout=0.3)
     server.answer = server.hang
     assert values(watched.once()) == {"up": 0}
     assert "no whole answer in 0.3 s" in watched.scrape.status()
@@ -159,14 +159,17 @@ def test_a_failure_is_told_once_in_the_log(
     ]
 
 
-def test_a_page_of_ten_megabytes_that_is_never_the_same_is_survived(server: PageServer) -> None:
+def test_a_page_of_ten_megabytes_is_survived_and_a_larger_one_is_a_gap(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostile = "\x1b[31m\\\"'" + "y" * 2000
+    lines = (f'vllm:a{{engine="0",x="{number}{hostile}"}} 1\n' for number in range(5_000))
+    server.answer = text("".join(lines))
+    assert len(Watched(server.url).once()) == 5_001
+    monkeypatch.setattr("telemetry.sources.prometheus.scrape.MOST_PAGE_BYTES", 1 << 20)
     watched = Watched(server.url)
-    for turn in range(2):
-        name = "\x1b[31m\\\"'" + str(turn)
-        lines = (f'vllm:a{{engine="0",x="{n}{name}{"y" * 480}"}} 1\n' for n in range(20_000))
-        server.answer = text("".join(lines))
-        assert len(watched.once()) == 20_001
-    assert len(watched.scrape._reader._known) <= 50_000
+    assert values(watched.once()) == {"up": 0}
+    assert "more than 1 MiB" in watched.scrape.status()
 
 
 def test_it_goes_on_at_its_interval_until_it_is_closed(server: PageServer) -> None:
@@ -228,6 +231,7 @@ def test_each_address_is_a_source_and_they_do_not_ask_at_once() -> None:
         (("--scrape", "http://a:1", "--scrape", "http://a:1/metrics"), "names .* twice"),
         (("--scrape", "http://a:1", "--scrape-interval", "0.01"), "between 0.2 and 3600"),
         (("--scrape", "http://a:1", "--scrape-interval", "nan"), "between 0.2 and 3600"),
+        (("--scrape", "http://a:1", "--scrape-timeout", "0"), "between 0.1 and 120"),
     ],
 )
 def test_flags_that_make_no_sense_are_refused(arguments: tuple[str, ...], told: str) -> None:

@@ -60,7 +60,14 @@ class Scraped:
     window: Window
     points: list[tuple[int, float]]
     """Of the counter of preemptions: ms, value."""
+    ups: list[int]
+    """When a scrape was tried, in ms; on a busy machine some may have failed."""
     database: Path
+
+    def num_samples(self, after_ms: int = 0) -> int:
+        """Returns how many samples of the engine there are: 400 on each page, and `up`."""
+        num_pages = sum(ms > after_ms for ms, _ in self.points)
+        return 400 * num_pages + sum(ms > after_ms for ms in self.ups)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +95,9 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
         (found,) = server.ask(query)
         points = [(round(at * 1000), float(value)) for at, value in found["values"]]
         window = Window(start_ms=start, end_ms=points[-1][0])
-        yield Scraped(server.url, engines.address, window, points, directory / "tsdb")
+        (tried,) = server.ask(f'up{{instance="{engines.address}"}}[10m]')
+        ups = [ms for at, _ in tried["values"] if (ms := round(at * 1000)) <= window.end_ms]
+        yield Scraped(server.url, engines.address, window, points, ups, directory / "tsdb")
 
 
 def test_a_window_is_what_was_scraped(scraped: Scraped, tmp_path: Path) -> None:
@@ -101,9 +110,7 @@ def test_a_window_is_what_was_scraped(scraped: Scraped, tmp_path: Path) -> None:
     )
     assert found == [(number, ms * 10**6, value) for ms, value in scraped.points]
     assert rows(tmp_path, "SELECT DISTINCT engine FROM samples") == [(number,)]
-    per_scrape = rows(tmp_path, "SELECT count(*) FROM samples GROUP BY ts")
-    assert set(per_scrape) == {(401,)}
-    assert told.num_rows == 401 * len(scraped.points)
+    assert told.num_rows == scraped.num_samples()
 
 
 def test_its_engine_is_described_and_its_reset_seen(scraped: Scraped, tmp_path: Path) -> None:
@@ -112,10 +119,10 @@ def test_its_engine_is_described_and_its_reset_seen(scraped: Scraped, tmp_path: 
         tmp_path,
         "SELECT api_url, source, model, num_usable_blocks, started_ts // 1000000000 FROM engines",
     ) == [(scraped.target, "vllm", "tiny-llama", 63, 1_795_953_110)]
-    rises = rows(
-        tmp_path, "SELECT num_preemptions, is_reset FROM metric_intervals ORDER BY ts LIMIT 8"
-    )
-    assert rises == [(None, False), *[(1, False)] * 5, (None, True), (1, False)]
+    found = rows(tmp_path, "SELECT num_preemptions, is_reset FROM metric_intervals ORDER BY ts")
+    rises = [after - before for (_, before), (_, after) in itertools.pairwise(scraped.points)]
+    assert min(rises) < 0
+    assert found[1:] == [(rise, False) if rise >= 0 else (None, True) for rise in rises]
 
 
 def test_windows_that_overlap_are_in_the_log_once(scraped: Scraped, tmp_path: Path) -> None:
@@ -124,12 +131,13 @@ def test_windows_that_overlap_are_in_the_log_once(scraped: Scraped, tmp_path: Pa
     first = Window(start_ms=window.start_ms, end_ms=middle)
     bring_window(tmp_path, server, first)
     told = bring_window(tmp_path, server, window)
-    assert told.num_rows == 401 * (len(scraped.points) - 6)
-    assert any(note.endswith(f"twice: {401 * 6:,}") for note in told.notes)
+    assert told.num_rows == scraped.num_samples(after_ms=middle)
+    num_there = scraped.num_samples() - told.num_rows
+    assert any(note.endswith(f"twice: {num_there:,}") for note in told.notes)
     with pytest.raises(ImportRefused, match="already"):
         bring_window(tmp_path, server, window)
     assert rows(tmp_path, "SELECT count(*), count(DISTINCT (ts, metric, labels)) FROM samples") == [
-        (401 * len(scraped.points),) * 2
+        (scraped.num_samples(),) * 2
     ]
 
 
@@ -139,7 +147,7 @@ def test_small_slices_give_the_same(
     monkeypatch.setattr("telemetry.sources.prometheus.server.LONGEST_SLICE_MS", 700)
     monkeypatch.setattr("telemetry.sources.prometheus.server.SHORTEST_SLICE_MS", 100)
     told = bring_window(tmp_path, server_at(scraped.url), scraped.window)
-    assert told.num_rows == 401 * len(scraped.points)
+    assert told.num_rows == scraped.num_samples()
 
 
 def test_a_step_gives_the_last_of_each_and_nothing_for_none(
@@ -193,7 +201,7 @@ def test_its_database_dumped_to_a_file_is_the_same(scraped: Scraped, tmp_path: P
     told = bring_window(log, server_at(scraped.url), scraped.window)
     assert told.num_rows == 0
     assert rows(log, "SELECT DISTINCT engine FROM samples") == [(engine(scraped.target),)]
-    assert rows(log, "SELECT count(*) FROM samples GROUP BY ts") == [(401,)] * len(scraped.points)
+    assert rows(log, "SELECT count(*) FROM samples") == [(scraped.num_samples(),)]
 
 
 def test_a_federated_page_is_one_scrape(scraped: Scraped, tmp_path: Path) -> None:

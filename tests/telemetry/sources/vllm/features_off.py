@@ -49,7 +49,7 @@ def main(model: Path) -> dict[str, Any]:
         found[name] = {
             "is_unchanged": all(same),
             "errors": sorted({error for each in recorders.values() for error in each.errors}),
-            "num_steps": sum(len(recorder.steps) for recorder in recorders.values()),
+            "num_steps": sum(s.num_repeats for each in recorders.values() for s in each.steps),
             "kinds": sorted(EventKind(kind).name for kind in events),
         }
     return found

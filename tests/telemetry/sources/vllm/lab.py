@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "CRITICAL")
 os.environ.update(HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", VLLM_USE_V2_MODEL_RUNNER="0")
@@ -165,7 +165,7 @@ class Script:
 class LabConnector(KVConnectorBase_V1):
     """A connector without storage: it says what the scripts of the lab say."""
 
-    scripts: dict[str, Script] = {}
+    scripts: ClassVar[dict[str, Script]] = {}
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> Any:
         script = self.scripts[request.request_id]
@@ -410,7 +410,7 @@ class Lab:
             log_stats=True,
         )
 
-    # ------------------------------------------------------------------------- what comes from outside
+    # -------------------------------------------------------------------- what comes from outside
 
     def add(self, script: Script) -> None:
         """Adds a request."""
@@ -474,7 +474,7 @@ class Lab:
                     identifier=key,
                     mm_hash=key,
                     mm_position=PlaceholderRange(offset=offset, length=length),
-                )  # fmt: skip
+                )
                 for key, offset, length in script.items
             ]
             or None,

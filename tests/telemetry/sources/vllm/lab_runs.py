@@ -39,7 +39,7 @@ class BrokenResult:
     num_degraded: int
 
 
-@dataclass
+@dataclass(repr=False)
 class LabRuns:
     """What all runs came to."""
 
@@ -84,9 +84,8 @@ def main(arguments: list[str]) -> None:
 
 def ring_recorder(rings: Path) -> Any:
     """Returns what opens a ring as the plug-in does."""
-    from tests.telemetry.sources.vllm.lab import Scheduler
-
     from telemetry.sources.vllm.subclassing import RingOpener, look_at
+    from tests.telemetry.sources.vllm.lab import Scheduler
 
     environ = {**os.environ, "STEPSCOPE_RING_DIR": str(rings), "STEPSCOPE_RING_MB": "8"}
     return RingOpener(look_at(Scheduler), environ)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from diagnose.diagnosis import Diagnosis, diagnose
@@ -18,13 +16,13 @@ def storm(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Diagnosis:
     with Collector(directory, directories=[lab.rings], detail="full") as collector:
         collector.open()
         collector.drain()
-    with open_log(str(directory)) as log:
+    with open_log(directory) as log:
         return diagnose(log)
 
 
 def test_the_counter_of_vllm_is_accounted_for(lab: Lab, storm: Diagnosis) -> None:
     account = storm.engines[0].accounting
-    assert lab.runs.num_storm_preemptions > 50
+    assert lab.runs.num_storm_preemptions > 30
     assert account.counter == account.num_rows == lab.runs.num_storm_preemptions
     assert account.equals_counter
     assert account.loss.identity_holds

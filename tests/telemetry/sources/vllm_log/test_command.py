@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,15 @@ def test_standard_input_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert imported.told()["name"] == "standard input"
 
 
+def test_standard_input_without_a_name_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(LINE.encode())))
+    log = tmp_path / "log"
+    imported = Imported(log, stepscope.main(["import", "vllm-log", "-", "--log", str(log)]))
+    assert any("has no name of its own" in note for note in imported.told()["notes"])
+
+
 def test_the_zone_moves_the_times(tmp_path: Path) -> None:
     imported = import_text(tmp_path, LINE, "--tz", "America/New_York")
     (row,) = imported.rows("SELECT DISTINCT strftime(utc(ts), '%d %H:%M') AS time FROM samples")
@@ -134,3 +145,24 @@ def test_the_line_after_the_line_of_numbers_has_its_time(tmp_path: Path) -> None
     imported = import_text(tmp_path, LINE + speculation)
     assert imported.rows("SELECT count(DISTINCT ts) AS n FROM samples") == [{"n": 1}]
     assert imported.values()["log:spec_accepted_tokens"] == 9
+
+
+def test_a_terminal_sees_how_far_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "vllm.log"
+    file.write_text(LINE * 1000)
+    reader, terminal = os.openpty()
+    command = [sys.executable, "-m", "stepscope", "import", "vllm-log", str(file)]
+    with open(reader, "rb", buffering=0) as screen:
+        subprocess.run(
+            [*command, "--log", str(tmp_path / "log")],
+            stdout=subprocess.DEVNULL,
+            stderr=terminal,
+            cwd=Path(__file__).parents[4],
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+            check=True,
+        )
+        os.close(terminal)
+        shown = screen.read(1 << 16).decode()
+    assert "checking" in shown
+    assert "reading" in shown
+    assert "kB" in shown

@@ -168,12 +168,12 @@ def interleaved(tmp_path: Path) -> Imported:
         "2,000 tokens, Maximum concurrency for 4,096 tokens per request: 0.49x",
         MESSAGE,
         f"(APIServer pid=71) INFO 03-14 09:26:53 [loggers.py:335] {second}",
-        "(EngineCore_DP1 pid=80) ERROR 03-14 09:26:54 [core.py:9] " + TRACEBACK,
-        "(Worker_DP0_TP1 pid=90) ERROR 03-14 09:26:54 [gpu.py:3] " + TRACEBACK,
-        '(EngineCore_DP1 pid=80) ERROR 03-14 09:26:54 [core.py:9]   File "core.py", line 9, in run',
-        "(Worker_DP0_TP1 pid=90) ERROR 03-14 09:26:54 [gpu.py:3] torch.OutOfMemoryError: CUDA out "
+        "(EngineCore_DP0 pid=79) ERROR 03-14 09:26:54 [core.py:9] " + TRACEBACK,
+        "(Worker_DP1_TP1 pid=90) ERROR 03-14 09:26:54 [gpu.py:3] " + TRACEBACK,
+        '(EngineCore_DP0 pid=79) ERROR 03-14 09:26:54 [core.py:9]   File "core.py", line 9, in run',
+        "(Worker_DP1_TP1 pid=90) ERROR 03-14 09:26:54 [gpu.py:3] torch.OutOfMemoryError: CUDA out "
         "of memory. Tried to allocate 2.50 GiB. GPU 1 has a total capacity of 79.14 GiB",
-        "(EngineCore_DP1 pid=80) ERROR 03-14 09:26:54 [core.py:9] ValueError: not to be kept",
+        "(EngineCore_DP0 pid=79) ERROR 03-14 09:26:54 [core.py:9] ValueError: not to be kept",
     ]
     return import_text(tmp_path, "\n".join(lines))
 
@@ -196,13 +196,13 @@ def test_tracebacks_of_two_processes_at_once_are_told_apart(tmp_path: Path) -> N
         "SELECT dp_rank, kind, process, text FROM log_lines JOIN engines USING (engine) "
         "WHERE level = 'ERROR' ORDER BY dp_rank"
     ) == [
+        {"dp_rank": 0, "kind": "exception", "process": "EngineCore_DP0", "text": "ValueError"},
         {
-            "dp_rank": 0,
+            "dp_rank": 1,
             "kind": "out_of_memory",
-            "process": "Worker_DP0_TP1",
+            "process": "Worker_DP1_TP1",
             "text": "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB",
         },
-        {"dp_rank": 1, "kind": "exception", "process": "EngineCore_DP1", "text": "ValueError"},
     ]
 
 

@@ -209,3 +209,15 @@ def test_a_dead_engine_after_a_shutdown_is_what_was_asked_for(tmp_path: Path) ->
     other = tmp_path / "other"
     other.mkdir()
     assert import_text(other, LINE + down + dead).kinds() == ["shutdown", "shutdown"]
+
+
+def test_the_watchdog_of_torch_writes_in_a_form_of_its_own(tmp_path: Path) -> None:
+    line = (
+        "[rank2]:[E314 09:27:00.123456789 ProcessGroupNCCL.cpp:616] [Rank 2] Watchdog caught "
+        "collective operation timeout: WorkNCCL(SeqNum=61, OpType=ALLREDUCE, NumelIn=1)\n"
+    )
+    imported = import_text(tmp_path, LINE + line.replace("E314", "E0314"))
+    assert imported.kinds() == ["collective_timeout"]
+    (row,) = imported.table("log_lines")
+    assert (row["process"], row["level"]) == ("rank2", "ERROR")
+    assert row["ts"] % 10**9 == 123_456_789

@@ -21,6 +21,9 @@ from telemetry.sources.prometheus.series import Series
 from telemetry.sources.prometheus.storing import Storing
 from telemetry.sources.telling import ImportTold
 
+MOST_TARGETS_TOLD = 12
+"""Targets up to which it is told how many pages of each were read."""
+
 
 def import_scrapes(
     log: Path, directory: Path, name: str, moved: Callable[[int, int], None]
@@ -108,7 +111,7 @@ class _Pages:
         if cut is not None:
             self._cut.append(f"{page.path.name} after {cut}")
         if self._stores[page.target].put(page.ts, samples):
-            self._told.read(page.target)
+            self._told.read(page.target if len(self._stores) <= MOST_TARGETS_TOLD else "pages")
         else:
             self._num_pages_there += 1
 
@@ -139,6 +142,8 @@ class _Pages:
                 f"pages without an end, whose last metric is left out: {len(self._cut):,}, like "
                 f"{self._cut[0]}"
             )
+        if len(self._stores) > MOST_TARGETS_TOLD:
+            told.notes.append(f"targets: {len(self._stores):,}")
         if self._scrapes.others:
             told.notes.append(
                 f"files that are no pages: {len(self._scrapes.others):,}, like "

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from telemetry.errors import ImportRefused
-from telemetry.sources.prometheus.scrapes import import_file
+from telemetry.sources.prometheus.pages import import_file
 from tests.telemetry.sources.prometheus.pages import (
     START,
     bring,
@@ -184,7 +184,7 @@ def test_one_page_alone(tmp_path: Path, log: Path) -> None:
 
 
 def test_progress_is_told_page_by_page(tmp_path: Path, log: Path) -> None:
-    from telemetry.sources.prometheus.scrapes import import_scrapes
+    from telemetry.sources.prometheus.pages import import_scrapes
 
     directory = write(tmp_path / "t", *[vllm_page(num_requests_running=1)] * 3)
     seen: list[tuple[int, int]] = []
@@ -192,34 +192,39 @@ def test_progress_is_told_page_by_page(tmp_path: Path, log: Path) -> None:
     assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_a_day_of_a_ray_page_counts_each_counter_once(tmp_path: Path, log: Path) -> None:
-    labels = '{ReplicaId="r",WorkerId="w",engine="0",model_name="m"}'
-    pages = [
-        "".join(f"ray_vllm_num_preemptions{suffix}{labels} {value}\n" for suffix in ("", "_total"))
-        for value in (1, 4)
-    ]
-    bring(log, write(tmp_path / "t", *pages))
-    assert rows(log, "SELECT num_preemptions FROM metric_intervals ORDER BY ts") == [(None,), (3,)]
-
-
-def test_old_names_are_kept_and_mean_the_same(tmp_path: Path, log: Path) -> None:
-    page = vllm_page(gpu_cache_usage_perc=0.25, num_requests_running=1)
-    bring(log, write(tmp_path / "t", page))
-    assert rows(log, "SELECT kv_cache_usage_ratio FROM metric_intervals") == [(0.25,)]
+def test_spellings_of_all_kinds_mean_the_same(tmp_path: Path, log: Path) -> None:
+    """Ray's, each counter twice; an old vLLM's; an SGLang's, of two ranks that say the same."""
+    ray = '{ReplicaId="r",engine="0"}'
+    for count in (1, 4):
+        ray_page = "".join(
+            f"ray_vllm_num_preemptions{end}{ray} {count}\n" for end in ("", "_total")
+        )
+        write_at(tmp_path / "all" / "ray", count, ray_page)
+        write_at(tmp_path / "all" / "old", count, vllm_page(gpu_cache_usage_perc=count / 10))
+        write_at(
+            tmp_path / "all" / "sglang",
+            count,
+            'sglang:num_running_reqs{tp_rank="0"} 8\nsglang:num_running_reqs{tp_rank="1"} 8\n'
+            f"sglang:num_retracted_requests_total {count}\nsglang:num_retracted_reqs 1\n"
+            f'sglang:realtime_tokens_total{{mode="decode"}} {count * 100}\n',
+        )
+    bring(log, tmp_path / "all")
+    found = rows(
+        log,
+        "SELECT engine, num_running, kv_cache_usage_ratio, num_preemptions, num_generation_tokens "
+        f"FROM metric_intervals WHERE ts = {START + 4}000000000",
+    )
+    assert set(found) == {
+        (engine("ray", "r/0"), None, None, 3, None),
+        (engine("old"), None, 0.4, None, None),
+        (engine("sglang"), 8, None, 3, 300),
+    }
+    sources = dict(rows(log, "SELECT engine, source FROM engines"))
+    assert sources[engine("sglang")] == "sglang"
     assert ("vllm:gpu_cache_usage_perc",) in rows(log, "SELECT DISTINCT metric FROM samples")
 
 
-def test_retractions_are_sglangs_preemptions(tmp_path: Path, log: Path) -> None:
-    pages = [
-        f'sglang:num_running_reqs{{tp_rank="0"}} 8\nsglang:num_running_reqs{{tp_rank="1"}} 8\n'
-        f"sglang:num_retracted_requests_total {count}\nsglang:num_retracted_reqs 1\n"
-        f'sglang:realtime_tokens_total{{mode="decode"}} {count * 100}\n'
-        for count in (2, 5)
-    ]
-    bring(log, write(tmp_path / "t", *pages))
-    assert rows(
-        log,
-        "SELECT num_running, num_preemptions, num_generation_tokens FROM metric_intervals "
-        "ORDER BY ts DESC LIMIT 1",
-    ) == [(8, 3, 300)]
-    assert rows(log, "SELECT source FROM engines") == [("sglang",)]
+def write_at(directory: Path, second: int, page: str) -> None:
+    """Writes one page, so many seconds after the start."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"m_{START + second}.prom").write_text(page)

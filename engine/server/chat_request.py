@@ -1,0 +1,109 @@
+"""Reads the body of `/v1/chat/completions`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.server.api_error import bad_request
+from engine.server.request_body import GenerationBody, read_body
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+MESSAGE_FIELDS = {"role", "content", "name", "refusal", "tool_calls", "tool_call_id"}
+
+NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
+    "logprobs": (False, None),
+    "top_logprobs": (0, None),
+    "tools": ([], None),
+    "tool_choice": ("none", "auto", None),
+    "parallel_tool_calls": (True, False, None),
+    "response_format": ({"type": "text"}, None),
+    "modalities": (["text"], None),
+    "store": (False, None),
+    "metadata": ({}, None),
+    "service_tier": ("auto", "default", None),
+}
+"""Fields of chats that are known but not built; see `request_body`."""
+
+
+class ChatBody(GenerationBody):
+    """The JSON of a request. `messages` come in several shapes, read by `_read_messages`."""
+
+    messages: Any = None
+    max_completion_tokens: int | None = None
+    add_generation_prompt: bool = True
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """A request that makes sense in itself.
+
+    `messages` are as templates take them: `content` is one text. `max_tokens` is None where the
+    client leaves it to the room that there is.
+    """
+
+    body: ChatBody
+    messages: Sequence[dict[str, Any]]
+    max_tokens: int | None
+
+    @property
+    def model(self) -> str | None:
+        """The model that the client names."""
+        return self.body.model
+
+
+def parse_chat_request(raw: bytes) -> ChatRequest:
+    """Returns what the client asks for.
+
+    Raises:
+        ApiError: 400, with the field that is wrong and what would be right.
+    """
+    body = read_body(raw, ChatBody, NEUTRAL_VALUES)
+    given = body.max_completion_tokens
+    max_tokens = body.max_tokens if given is None else given
+    if max_tokens is not None:
+        body.sampling(max_tokens)  # a value out of range is told before the prompt is looked at
+    return ChatRequest(body=body, messages=_read_messages(body.messages), max_tokens=max_tokens)
+
+
+def _read_messages(messages: Any) -> list[dict[str, Any]]:
+    if not isinstance(messages, list) or not messages:
+        raise bad_request("messages must be a list of at least one message", "messages")
+    return [_read_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+
+
+def _read_message(message: Any, place: str) -> dict[str, Any]:
+    if not isinstance(message, dict):
+        raise bad_request(f"{place} is no object: a message has a role and content", place)
+    unknown = sorted(message.keys() - MESSAGE_FIELDS)
+    if unknown:
+        raise bad_request(f"{place}.{unknown[0]} is not a field of messages: leave it out", place)
+    role = message.get("role")
+    if role not in ROLES:
+        raise bad_request(f"{place}.role is {role!r}: it must be one of {', '.join(ROLES)}", place)
+    content = message.get("content")
+    if content is None and role == "assistant":
+        content = ""
+    return {**message, "content": _read_content(content, f"{place}.content")}
+
+
+def _read_content(content: Any, place: str) -> str:
+    """Returns a message's text, from a text or a list of parts, which a line break separates."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise bad_request(f"{place} must be a text or a list of parts", place)
+    return "\n".join(_read_part(part, f"{place}[{i}]") for i, part in enumerate(content))
+
+
+def _read_part(part: Any, place: str) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind != "text":
+        raise bad_request(f"{place} is of type {kind!r}: only text parts can be read", place)
+    text = part.get("text")
+    if not isinstance(text, str):
+        raise bad_request(f"{place}.text must be a text", place)
+    return text

@@ -1,0 +1,71 @@
+"""Listening to vLLM's `allocate_slots` only while it can say no, or somebody may be admitted.
+
+It is called for each running request in each step, and in most steps the pool has more free blocks
+than all of them together could ask for. Then the running scan is not listened to; the first waiting
+request that is looked at turns listening on again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+NAME = "allocate_slots"
+KINDS = frozenset({"FullAttentionManager", "SlidingWindowManager"})
+"""Kinds of KV groups whose requests take no more blocks than their tokens fill, and one more."""
+
+
+class AllocationWatch:
+    """Turns the hook of one KV cache manager on and off.
+
+    Invariants:
+        Where somebody else has replaced the method, it is left as it is from then on.
+    """
+
+    def __init__(self, scheduler: Any, listen: Callable[[Callable[..., Any]], Any]) -> None:
+        """Turns listening on.
+
+        Args:
+            listen: returns a method that calls the one that it is given, and listens.
+        """
+        self._scheduler = scheduler
+        self._manager = scheduler.kv_cache_manager
+        self._plain = getattr(self._manager, NAME)
+        self._listening = listen(self._plain)
+        groups = self._manager.coordinator.single_type_managers
+        self._num_groups = len(groups)
+        self._block_size = min(group.block_size for group in groups)
+        is_simple = {type(group).__name__ for group in groups} <= KINDS
+        self._may_pause = is_simple and scheduler.lora_config is None
+        self.is_on = True
+        setattr(self._manager, NAME, self._listening)
+
+    def begin(self) -> None:
+        """A step begins: listens if a running request may be refused."""
+        if not self._may_pause:
+            return
+        if self._may_refuse():
+            self.turn_on()
+        elif self.is_on and self._is_ours(self._listening):
+            self._manager.allocate_slots = self._plain
+            self.is_on = False
+
+    def turn_on(self) -> None:
+        """Listens from now on."""
+        if not self.is_on and self._is_ours(self._plain):
+            self._manager.allocate_slots = self._listening
+            self.is_on = True
+
+    def _is_ours(self, method: Any) -> bool:
+        if getattr(self._manager, NAME) == method:
+            return True
+        self._may_pause = False
+        return False
+
+    def _may_refuse(self) -> bool:
+        """Whether all running requests together could ask for more blocks than are free."""
+        scheduler = self._scheduler
+        each = 2 + scheduler.num_lookahead_tokens // self._block_size
+        tokens = scheduler.max_num_scheduled_tokens // self._block_size
+        most = self._num_groups * (tokens + each * len(scheduler.running))
+        return bool(self._manager.block_pool.get_num_free_blocks() <= most)
