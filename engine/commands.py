@@ -238,13 +238,12 @@ def _say(line: str) -> None:
 def _print_banner(args: argparse.Namespace, url: str, ready: EngineReady, recorded: bool) -> None:
     """Prints where the engine is, what it has, and what to do next."""
     cache = ready.config.cache
-    num_tokens = cache.num_usable_blocks * cache.block_size
     log = getattr(args, "log", None)
     _say(f"ready at {url}")
     _say(f"  model      {engine_settings(args).model_name} on {ready.device}, {ready.dtype}")
     _say(
         f"  KV cache   {cache.num_usable_blocks:,} blocks of {cache.block_size} tokens"
-        f" = {num_tokens:,} tokens"
+        f" = {cache.num_kv_tokens:,} tokens"
     )
     _say(f"  log        {log}" if recorded else "  log        not recorded")
     _say(f"  load       stepscope load --url {url} --preset storm")

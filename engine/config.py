@@ -99,6 +99,11 @@ class CacheConfig:
         """Blocks that can be handed out."""
         return self.num_gpu_blocks - 1
 
+    @property
+    def num_kv_tokens(self) -> int:
+        """Tokens that the pool holds: one takes up a place in each group, while a window sees it."""
+        return self.num_usable_blocks // len(self.kv_groups) * self.block_size
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:

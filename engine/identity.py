@@ -71,7 +71,7 @@ def describe(
         block_size=cache.block_size,
         num_usable_blocks=cache.num_usable_blocks,
         has_null_block=True,
-        num_kv_tokens=cache.num_usable_blocks * cache.block_size,
+        num_kv_tokens=cache.num_kv_tokens,
         kv_block_bytes=memory.kv_block_bytes,
         enable_prefix_caching=cache.enable_prefix_caching,
         enable_chunked_prefill=scheduler.enable_chunked_prefill,

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from telemetry.sources.prometheus.directory import find_scrapes, read_page_file
+from telemetry.sources.prometheus.engines import Engines
+from telemetry.sources.prometheus.page import PageReader, whole_lines
+from telemetry.sources.prometheus.storing import sample_rows
 from tests.telemetry.log_builder import LogBuilder
 
 NS = 1_000_000_000
@@ -121,3 +127,22 @@ def storm(num: int = 8, **series: Values) -> LogBuilder:
         "prompt_tps": steady(num, 60),
     }
     return calm(num, **(own | series))
+
+
+def read_scrapes(directory: Path) -> list[LogBuilder]:
+    """What the importer reads in a directory of scrapes, without a log on disk."""
+    scrapes = find_scrapes(directory, directory.name)
+    engines, reader = Engines(directory.name, scrapes.flags.get(directory.name)), PageReader()
+    rows: list[Mapping[str, Any]] = []
+    for page in scrapes.pages:
+        lines, _ = whole_lines(read_page_file(page.path))
+        samples = [(series, value) for series, value, _ in reader.read(lines)]
+        for series, value in samples:
+            engines.learn(series, value)
+        rows += sample_rows(engines, page.ts, samples)
+    builders = {}
+    for engine, row in engines.rows(scrapes.pages[0].ts).items():
+        builders[engine] = LogBuilder(engine)._add("engines", asdict(row))
+    for told in rows:
+        builders[told["engine"]].rows["samples"].append(dict(told))
+    return list(builders.values())

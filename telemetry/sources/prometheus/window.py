@@ -95,10 +95,9 @@ class _WindowImport:
             if series is None or (series.is_of_server and not self._engines.has_engine(series)):
                 continue
             for ms, value in points:
+                self._engines.learn(series, value)
                 by_time.setdefault(ms * NS_PER_MS, []).append((series, value))
         for ts in sorted(by_time):
-            for series, value in by_time[ts]:
-                self._engines.learn(series, value)
             if num_new := self._storing.put(ts, by_time[ts]):
                 self._job.told.read("samples", num_new)
 

@@ -128,6 +128,8 @@ class DenseRows:
             0 if name in admitted else num for name, num in zip(members, num_drafts, strict=True)
         ]
         self._add_unplaced(wished, list(scheduled), admitted)
+        for index, (request, _) in enumerate(nothing, len(scheduled)):
+            wished[index] = len(request.spec_token_ids)
         reasons = [NO_REASON] * len(scheduled)
         reasons += [NO_REASON if reason is None else reason for _, reason in nothing]
         return StepRequests(
@@ -174,8 +176,8 @@ def with_accepted(rows: StepRequests, accepted: dict[int, int]) -> StepRequests:
 
 
 def _wanted(request: Any, num_drafts: int) -> int:
-    """Returns the tokens that a request could have used; its drafts left it when it was served."""
-    known = request.num_tokens_with_spec + request.num_output_placeholders + num_drafts
+    """Returns the tokens that a request could have used, with drafts."""
+    known = request.num_tokens + request.num_output_placeholders + num_drafts
     wanted: int = known - request.num_computed_tokens
     return max(0, wanted)
 

@@ -109,6 +109,7 @@ NEEDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "dense_rows": {
         "Scheduler": (
+            "block_size",
             "current_step",
             "encoder_cache_mismatch_reqs",
             "need_mamba_block_aligned_split",

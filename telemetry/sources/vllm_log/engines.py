@@ -97,7 +97,8 @@ class LogEngines:
         elif rank is not None:
             self._engine(rank).told.take(line, ts)
         else:
-            if line.begins and any(engine.has_begun for engine in self._engines.values()):
+            # Once an engine works; before that several servers may tell of the same start.
+            if line.begins and any(engine.is_described for engine in self._engines.values()):
                 self._shared = _Told()
                 for engine in self._engines.values():
                     self._restart(engine)

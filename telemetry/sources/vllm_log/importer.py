@@ -168,7 +168,7 @@ class LogImporter:
 
     def _start(self, number: int, head: Head) -> bool:
         """Takes a line of an engine's start; returns whether it is one."""
-        line = startup.parse(head.message)
+        line = startup.parse(head.message, head.file)
         if line is None:
             return False
         rank = dp_rank(head.process)

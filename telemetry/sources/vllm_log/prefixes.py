@@ -16,6 +16,8 @@ from telemetry.sources.vllm_log.moments import Moment
 from telemetry.sources.vllm_log.reading import LONGEST_LINE
 
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_BROKEN_COLOUR = re.compile(r"\[(?:\d{1,3};)*\d{1,3}m")
+"""A colour whose escape character somebody has taken away."""
 _ISO = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)? "
 )
@@ -55,6 +57,8 @@ class Unwrapper:
     def unwrap(self, line: str) -> Unwrapped | None:
         """Returns the line inside; None where it is a part and more of it is to come."""
         text = _COLOUR.sub("", line) if "\x1b" in line else line
+        if _BROKEN_COLOUR.match(text):
+            text = _BROKEN_COLOUR.sub("", text)
         if text[:1] == "{":
             return self._of_json(text)
         moment, host = None, None

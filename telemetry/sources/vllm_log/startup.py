@@ -51,11 +51,17 @@ class StartLine:
 _Reader: TypeAlias = Callable[[re.Match[str]], StartLine]
 
 
-def parse(message: str) -> StartLine | None:
-    """Returns what a line of a start tells; None where the message is none."""
+def parse(message: str, file: str = "") -> StartLine | None:
+    """Returns what a line of a start tells; None where the message is none.
+
+    `file` is vLLM's source file that wrote it: the first versions of V1 began with V0's words.
+    """
     for pattern, read in _LINES:
         if match := pattern.search(message):
-            return read(match)
+            line = read(match)
+            if line.is_of_engine and file == "core.py":
+                line.columns["is_v1"] = True
+            return line
     return None
 
 

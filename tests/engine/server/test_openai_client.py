@@ -84,17 +84,3 @@ def test_it_raises_what_openai_would(client: openai.OpenAI) -> None:
         client.chat.completions.create(
             model=MODEL, messages=[{"role": "user", "content": "x"}], temperature=-1
         )
-    with pytest.raises(openai.ConflictError, match="under way"):
-        stream = client.completions.create(
-            model=MODEL,
-            prompt="x",
-            max_tokens=900,
-            stream=True,
-            extra_headers={"X-Request-Id": "once"},
-            extra_body={"ignore_eos": True},
-        )
-        with stream:
-            next(stream)
-            client.completions.create(
-                model=MODEL, prompt="x", extra_headers={"X-Request-Id": "once"}
-            )

@@ -110,6 +110,16 @@ def test_the_storm_is_in_the_log_as_a_full_cache_and_as_steps_that_recompute(
     assert any("recomputation" in note for note in storm.told()["notes"])
 
 
+def test_a_lower_bound_of_what_was_recomputed_follows_from_the_iterations(storm: Imported) -> None:
+    (row,) = storm.rows(
+        "SELECT sum(tokens - requests)::BIGINT AS recomputed FROM ("
+        "  SELECT max(value) FILTER (metric = 'log:iteration_generation_tokens') AS tokens,"
+        "    max(value) FILTER (metric = 'log:iteration_generation_requests') AS requests"
+        "  FROM samples WHERE metric LIKE 'log:iteration%' GROUP BY engine, ts)"
+    )
+    assert row == {"recomputed": 7756}
+
+
 def test_the_engine_of_the_storm_is_known_by_its_start(storm: Imported) -> None:
     engine = storm.engine()
     expected = {

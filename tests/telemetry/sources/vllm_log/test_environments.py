@@ -31,6 +31,7 @@ EXCERPTS = {
     "V0": (f"INFO 03-14 09:26:53 metrics.py:455] {V0_STATS}.\n", None, SECOND),
     "V0.3": (f"INFO 03-14 09:26:53 llm_engine.py:877] {V0_STATS}\n", None, SECOND),
     "colours": (f"{COLOURED}\n", "APIServer", SECOND),
+    "colours without their escapes": (COLOURED.replace("\x1b", "") + "\n", "APIServer", SECOND),
     "Windows line ends": (f"{MESSAGE}\r\n", "APIServer", SECOND),
     "docker json-file": (
         json.dumps({"log": f"{COLOURED}\n", "stream": "stderr", "time": "2026-03-14T09:26:53.25Z"})

@@ -141,3 +141,20 @@ def test_an_engine_is_described_before_its_rows_in_each_day(tmp_path: Path) -> N
         "2026-03-15.duckdb",
     }
     assert imported.engine()["model"] == "chat"
+
+
+def test_several_servers_that_tell_of_one_start_are_no_second_start(tmp_path: Path) -> None:
+    args, config, *rest = V1.splitlines(keepends=True)[1:]
+    server = "(ApiServer_1 pid=5) "
+    imported = import_text(tmp_path, args + config + server + args + "".join(rest) + LINE)
+    engine = imported.engine()
+    assert (engine["version"], engine["max_num_seqs"]) == ("0.9.2", 128)
+
+
+def test_the_first_versions_of_v1_are_told_by_their_source_file(tmp_path: Path) -> None:
+    text = (
+        "INFO 02-13 15:01:00 core.py:47] Initializing an LLM engine (v0.7.3) with config: model='m'\n"
+        "INFO 02-13 15:01:40 kv_cache_utils.py:407] # GPU blocks: 33660\n"
+    )
+    engine = import_text(tmp_path, text + LINE).engine()
+    assert (engine["num_usable_blocks"], engine["has_null_block"]) == (33_659, True)
