@@ -8,6 +8,11 @@ blocks; off is vLLM's own code. Two clocks: the thread's CPU in `schedule()` and
 `update_from_output()` together, and the wall's from one step to the next. Rounds go on until both
 intervals are narrow enough, or for as many as are allowed. No collector runs beside it.
 
+The engine core has a processor core for itself, as on a machine with GPUs; API and worker share the
+rest. With `--shared-core` the worker's forward pass runs on the engine core's processor core and
+empties its caches in each step: then everything that the scheduler does costs two to four times as
+much, recorded or not.
+
 The goal is 25 µs a step with 64 waiting requests, or 0.5 % of a step where that is more. It needs
 the vLLM of `tests.vllm_venv` (`STEPSCOPE_VLLM_PYTHON` names another).
 """
@@ -18,6 +23,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -35,6 +41,7 @@ from tests.vllm_venv import vllm_python
 from tests.whole_line.vllm import plugin
 from tests.whole_line.vllm.adapters import write_adapter
 from tests.whole_line.vllm.load import Body, completion, post_all
+from tests.whole_line.vllm.processes import descendants_of, pin_threads, title_of
 from tests.whole_line.vllm.server import MODEL_NAME, VllmServer, serving, wait_until
 
 GOAL_US = 25.0
@@ -46,7 +53,9 @@ WALL_HALF_WIDTH_SHARE = 0.0025
 ADAPTERS = ("ada", "bert")
 
 
-def measure(workload: Workload, python: Path, wheel: Path, max_rounds: int) -> Comparison | None:
+def measure(
+    workload: Workload, python: Path, wheel: Path, max_rounds: int, *, shares_core: bool
+) -> Comparison | None:
     """Returns what a workload gave in a server of its own; says on standard error how far it is."""
     with tempfile.TemporaryDirectory() as name, room_for_rings() as rings:
         folder = Path(name)
@@ -63,7 +72,17 @@ def measure(workload: Workload, python: Path, wheel: Path, max_rounds: int) -> C
         flags = [*workload.flags, *adapter_flags(workload, folder)]
         output = folder / "vllm.log"
         with serving(python, tiny_llama(), output, flags, environment) as server:
+            if not shares_core:
+                free_the_engines_core(server)
             return rounds(workload, server, measured, max_rounds)
+
+
+def free_the_engines_core(server: VllmServer) -> None:
+    """Moves the worker off the engine core's processor core, where there is another."""
+    cores = sorted(os.sched_getaffinity(0))
+    for pid in descendants_of(server.process.pid):
+        if title_of(pid).startswith("VLLM::Worker") and len(cores) > 1:
+            pin_threads(pid, set(cores[1:]))
 
 
 def rounds(
@@ -175,6 +194,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [workload.name for workload in WORKLOADS]
     parser.add_argument("--workload", action="append", choices=names, help="one of them (all)")
+    parser.add_argument(
+        "--shared-core", action="store_true", help="leave engine core and worker on one core"
+    )
     parser.add_argument("--max-rounds", type=int, default=8, help="of each workload (8)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found as JSON")
     return parser.parse_args(argv)
@@ -190,7 +212,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for workload in WORKLOADS:
             if args.workload and workload.name not in args.workload:
                 continue
-            found = measure(workload, python, wheel, args.max_rounds)
+            found = measure(workload, python, wheel, args.max_rounds, shares_core=args.shared_core)
             rows.append(as_json(workload, found))
             print(f"{workload.name} ({workload.summary})")
             print("  nothing was measured" if found is None else f"  {told(found)}")

@@ -39,6 +39,7 @@ class EngineSettings:
     reserve_full_prompt: bool | None = None
     enable_prefix_caching: bool | None = None
     watermark: float | None = None
+    gpu_memory_utilization: float | None = None
     async_scheduling: bool | None = None
     kv_connector: str | None = None
     max_loras: int | None = None

@@ -11,6 +11,10 @@ from diagnose.rules.from_metrics.undecidable import UNDECIDABLE
 from diagnose.words import NOT_MEASURED, count, duration, percent, plural
 
 
+MANY = 6
+"""More rules that lack the same are not listed one by one."""
+
+
 def size_of(facts: MetricFacts) -> str:
     """Returns how much there was to judge by: `24 scrapes, 1.00 s apart`."""
     if facts.source is None:
@@ -53,12 +57,24 @@ def _rates(facts: MetricFacts) -> list[tuple[str, str]]:
     return told + ([] if finished is None else [("requests that ended", count(finished))])
 
 
+def _grouped(not_measured: list[NotMeasured]) -> list[str]:
+    """Returns rules that lack the same together; many of them as their number."""
+    rules: dict[tuple[str, ...], list[str]] = {}
+    for said in not_measured:
+        rules.setdefault(said.missing, []).append(said.rule)
+    return [
+        f"{', '.join(names) if len(names) <= MANY else f'{len(names)} rules'} "
+        f"({', '.join(missing)})"
+        for missing, names in rules.items()
+    ]
+
+
 def write_unmeasured(report: Report, not_measured: list[NotMeasured], indent: int) -> None:
     """Adds what could not be judged: by what is missing here, then what no scrape can tell."""
     here = [said for said in not_measured if said.rule not in UNDECIDABLE]
     never = [said.rule for said in not_measured if said.rule in UNDECIDABLE]
     if here:
-        told = "; ".join(f"{said.rule} ({', '.join(said.missing)})" for said in here)
+        told = "; ".join(_grouped(here))
         report.wrapped(told, indent, "muted", f"{NOT_MEASURED} not measured")
     if never:
         report.wrapped(", ".join(never), indent, "muted", f"{NOT_MEASURED} by steps only")

@@ -101,8 +101,9 @@ class CacheConfig:
 
     @property
     def num_kv_tokens(self) -> int:
-        """Tokens that the pool holds: one takes up a place in each group, while a window sees it."""
-        return self.num_usable_blocks // len(self.kv_groups) * self.block_size
+        """Tokens that the pool holds: one takes up a place in each group."""
+        num_blocks = sum(self.block_size // group.block_size for group in self.kv_groups)
+        return self.num_usable_blocks // num_blocks * self.block_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

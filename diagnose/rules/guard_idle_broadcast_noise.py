@@ -26,16 +26,12 @@ Report that first filed the warning as a hang across nodes. No threshold.
 from __future__ import annotations
 
 from diagnose.finding import Suppressed
+from diagnose.log_evidence import log_evidence
 from diagnose.metric_finding import facts_of
 from diagnose.rule import Context, Earlier, Rule
 from diagnose.words import plural
 
 ID = "guard-idle-broadcast-noise"
-
-WARNING_SQL = """
-SELECT count(*) AS n FROM log_lines
-WHERE {where} AND text ILIKE '%shared memory broadcast%'
-"""
 
 
 def decide_metrics(context: Context, earlier: Earlier) -> Suppressed | None:
@@ -43,12 +39,12 @@ def decide_metrics(context: Context, earlier: Earlier) -> Suppressed | None:
     facts = facts_of(context)
     if not facts.has_enough or facts.in_flight.max != 0:
         return None
-    warned = int(context.row(WARNING_SQL)["n"])
-    if not warned and not _has_ranks(context):
+    warned = log_evidence(context, "broadcast_stall")
+    if warned is None and not _has_ranks(context):
         return None
     number = f"nobody ran or waited in {plural(facts.num_scrapes, facts.noun)}"
-    if warned:
-        number += f"; {plural(warned, 'warning')} of a missing broadcast"
+    if warned is not None:
+        number += f"; {plural(warned.num, 'warning')} of a missing broadcast"
     return Suppressed(rule="worker-hang", by=ID, number=number)
 
 

@@ -29,6 +29,7 @@ is enough: no threshold.
 from __future__ import annotations
 
 from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
+from diagnose.log_evidence import LogEvidence, log_evidence
 from diagnose.metric_facts import MetricFacts
 from diagnose.metric_finding import (
     facts_of,
@@ -38,6 +39,7 @@ from diagnose.metric_finding import (
     rises_of,
     ruled_out,
     too_few,
+    undetermined,
 )
 from diagnose.rule import Context, Earlier, Rule
 from diagnose.words import connector_name, plural
@@ -48,6 +50,9 @@ ID = "kv-load-failure"
 def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where a transfer failed."""
     facts = facts_of(context)
+    lines = log_evidence(context, "kv_load_failed", "kv_transfer_failed")
+    if lines is not None and facts.missing("num_failed_transfers"):
+        return _told_by_its_log(context, lines)
     if (few := too_few(context, ID)) is not None:
         return few
     if missing := facts.missing("num_failed_transfers"):
@@ -56,6 +61,23 @@ def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
     if not failed:
         return Healthy(rule=ID, name="failed KV transfers", number="0")
     return _finding(context, facts, failed)
+
+
+def _told_by_its_log(context: Context, lines: LogEvidence) -> Finding:
+    return found(
+        context,
+        RULE,
+        severity=Severity.high,
+        span=lines.span,
+        sentence="KV loads or transfers failed, as the engine's log says",
+        symptom=f"{plural(lines.num, 'line')} of it in the engine's log",
+        cause=undetermined("the line does not say why"),
+        confidence=("high", "the engine's own words"),
+        evidence=(lines.evidence("lines of failed loads and transfers"),),
+        actions=(_equal_sides(),),
+        missing=facts_of(context).missing("num_failed_transfers"),
+        told_by=lines.told_by,
+    )
 
 
 def _finding(context: Context, facts: MetricFacts, failed: int) -> Finding:

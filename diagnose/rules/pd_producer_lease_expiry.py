@@ -28,6 +28,7 @@ enough: no threshold.
 from __future__ import annotations
 
 from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
+from diagnose.log_evidence import LogEvidence, log_evidence
 from diagnose.metric_facts import MetricFacts
 from diagnose.metric_finding import (
     facts_of,
@@ -37,6 +38,7 @@ from diagnose.metric_finding import (
     rises_of,
     ruled_out,
     too_few,
+    undetermined,
 )
 from diagnose.rule import Context, Earlier, Rule
 from diagnose.words import count, plural
@@ -47,6 +49,9 @@ ID = "pd-producer-lease-expiry"
 def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where a lease expired."""
     facts = facts_of(context)
+    lines = log_evidence(context, "kv_lease_expired")
+    if lines is not None and facts.missing("num_expired_requests"):
+        return _told_by_its_log(context, lines)
     if (few := too_few(context, ID)) is not None:
         return few
     if missing := facts.missing("num_expired_requests"):
@@ -55,6 +60,23 @@ def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
     if not expired:
         return Healthy(rule=ID, name="expired leases", number="0")
     return _finding(context, facts, expired)
+
+
+def _told_by_its_log(context: Context, lines: LogEvidence) -> Finding:
+    return found(
+        context,
+        RULE,
+        severity=Severity.critical,
+        span=lines.span,
+        sentence="KV blocks expired before they were fetched, as the engine's log says",
+        symptom=f"{plural(lines.num, 'line')} of it in the engine's log",
+        cause=undetermined("the line does not say why"),
+        confidence=("high", "the engine's own words"),
+        evidence=(lines.evidence("lines of expired leases"),),
+        actions=(_longer_lease(),),
+        missing=facts_of(context).missing("num_expired_requests"),
+        told_by=lines.told_by,
+    )
 
 
 def _finding(context: Context, facts: MetricFacts, expired: int) -> Finding:

@@ -3,7 +3,8 @@
 What it measures
 ----------------
 A minute or more in which requests were running at every scrape, neither prompt nor output tokens
-were counted and nobody was preempted, in a process that had given tokens before.
+were counted and nobody was preempted, in a process that had given tokens before; or a line of the engine's log
+that a collective or a step timed out.
 
 Why it matters
 --------------
@@ -33,6 +34,7 @@ from __future__ import annotations
 import numpy as np
 
 from diagnose.finding import Action, Finding, Healthy, Impact, RuleVerdict, Severity
+from diagnose.log_evidence import LogEvidence, log_evidence
 from diagnose.metric_facts import MetricFacts, Stretch
 from diagnose.metric_finding import (
     facts_of,
@@ -64,6 +66,9 @@ def still_runners(facts: MetricFacts) -> Stretch | None:
 def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where requests run and tokens have stopped."""
     facts = facts_of(context)
+    lines = log_evidence(context, "collective_timeout", "nccl_error", "step_timeout")
+    if lines is not None:
+        return _told_by_its_log(context, lines)
     if (few := too_few(context, ID)) is not None:
         return few
     missing = facts.missing("num_running")
@@ -124,6 +129,26 @@ def _finding(context: Context, facts: MetricFacts, still: Stretch) -> Finding:
         ),
         actions=(_restart(),),
         missing=("heartbeats.phase_age_ns", "log_lines.kind"),
+    )
+
+
+def _told_by_its_log(context: Context, lines: LogEvidence) -> Finding:
+    return found(
+        context,
+        RULE,
+        severity=Severity.critical,
+        span=lines.span,
+        sentence="A worker or a collective did not answer in time, as the engine's log says",
+        symptom=f"{plural(lines.num, 'line')} of a collective or a step that timed out",
+        cause=undetermined("which rank hung first is in no line"),
+        confidence=("high", "the engine's own time-out"),
+        evidence=(lines.evidence("lines of NCCL errors, collectives and steps that timed out"),),
+        impact=Impact(
+            cost=("all requests in the engine were lost",), numbers=(("num_lines", lines.num),)
+        ),
+        actions=(_restart(),),
+        missing=("heartbeats.phase_age_ns",),
+        told_by=lines.told_by,
     )
 
 

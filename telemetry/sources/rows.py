@@ -51,13 +51,15 @@ class SourceRows:
 
     def add(self, table: str, rows: Iterable[Row]) -> int:
         """Takes rows, each with `engine` and `ts` (ns since the epoch); returns how many fitted."""
-        num_taken = 0
+        num_taken, ts, day = 0, None, ""
         with self._lock:
             for row in rows:
                 if self._most is not None and self._num_rows >= self._most:
                     self._num_dropped += 1
                     continue
-                day = day_of(row["ts"])
+                if row["ts"] != ts:  # rows of one scrape come together
+                    ts = row["ts"]
+                    day = day_of(ts)
                 self._describe_in(day, row["engine"])
                 self._put(day, table, row)
                 num_taken += 1

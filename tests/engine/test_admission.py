@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine.admission import complaint_about
+from engine.admission import complaint_about, room_for_output
+from engine.config import EngineConfig, KVGroupConfig
 from tests.engine.builders import config
 
 CONFIG = config(num_usable_blocks=10, block_size=4, max_model_len=100)
@@ -27,3 +28,34 @@ def test_the_models_length_is_a_limit_even_then() -> None:
     complaint = complaint_about(replace(CONFIG, allow_oversize=True), 50, 51)
     assert complaint is not None
     assert "together 101, but max_model_len is 100" in complaint
+
+
+def with_groups(*groups: KVGroupConfig, num_batched_tokens: int = 4) -> EngineConfig:
+    settings = config(
+        num_usable_blocks=10,
+        block_size=4,
+        max_model_len=100,
+        max_num_batched_tokens=num_batched_tokens,
+    )
+    return replace(settings, cache=replace(settings.cache, groups=groups))
+
+
+def test_every_kv_group_needs_its_blocks() -> None:
+    both = with_groups(KVGroupConfig("full", 4), KVGroupConfig("sliding_window", 4, 5))
+    assert complaint_about(both, 20, 9) is None
+    complaint = complaint_about(both, 20, 10)
+    assert complaint is not None
+    assert "11 KV blocks" in complaint
+
+
+def test_a_window_alone_takes_any_length() -> None:
+    assert complaint_about(with_groups(KVGroupConfig("sliding_window", 4, 5)), 60, 40) is None
+
+
+@pytest.mark.parametrize(("num_prompt", "room"), [(1, 40), (20, 21), (40, 1), (41, 1), (99, 1)])
+def test_the_room_for_outputs_is_what_just_fits(num_prompt: int, room: int) -> None:
+    assert room_for_output(CONFIG, num_prompt) == room
+
+
+def test_the_room_ends_at_the_models_length() -> None:
+    assert room_for_output(replace(CONFIG, allow_oversize=True), 30) == 70

@@ -22,7 +22,6 @@ UNDECIDABLE: dict[str, tuple[str, ...]] = {
     "hybrid-cache-alignment": ("request_events.num_hit_tokens_full_group",),
     "prefix-identity-miss": ("request_arrivals.shared_content_blocks",),
     "client-abort-leak": ("request_finishes.finish_reason",),
-    "gpu-memory-overcommit-oom": ("engines.memory_total_bytes",),
 }
 """Rule of the playbook -> what it needs."""
 

@@ -30,6 +30,8 @@ ONLY_RANK = "0"
 ALL_RANKS = ""
 MOST_ENGINES = 10_000
 """Engines of one import, or one address: beyond that the labels are not what they seem."""
+MOST_TARGETS = 50_000
+"""The same of targets, those of other processes included."""
 
 _INFO = "cache_config_info"
 _STARTED = "process_start_time_seconds"
@@ -105,14 +107,21 @@ class Engines:
         self._seen: set[Series] = set()
         self._numbers: dict[Series, tuple[int, ...]] = {}
         self._num_engines = 0
+        self._first_ns: int | None = None
         self.num_changes = 0
         """Grows whenever something new has been learnt."""
 
     def target_of(self, series: Series) -> Target:
-        """Returns the target that a series was scraped from."""
+        """Returns the target that a series was scraped from.
+
+        Raises:
+            ImportRefused: There are too many for all of them to be engines.
+        """
         if series.target is None:
             return self._default
         if series.target not in self._targets:
+            if len(self._targets) >= MOST_TARGETS:
+                raise self._too_many("targets", MOST_TARGETS)
             self._targets[series.target] = Target(series.target, self._default.flags)
         return self._targets[series.target]
 
@@ -150,12 +159,15 @@ class Engines:
     def _add_rank(self, target: Target, rank: str) -> None:
         self._num_engines += 1
         if self._num_engines > MOST_ENGINES:
-            raise ImportRefused(
-                f"the labels of {self._default.name} name more than {MOST_ENGINES:,} engines: is "
-                "`engine` or `instance` something else there?"
-            )
+            raise self._too_many("engines", MOST_ENGINES)
         target.ranks.add(rank)
         self._numbers.clear()
+
+    def _too_many(self, what: str, most: int) -> ImportRefused:
+        return ImportRefused(
+            f"the labels of {self._default.name} name more than {most:,} {what}: is `engine` or "
+            "`instance` something else there?"
+        )
 
     def numbers(self, series: Series) -> tuple[int, ...]:
         """Returns the engines that a series tells of."""
@@ -179,10 +191,14 @@ class Engines:
         """Returns whether there is an engine at the series' target, as far as is known."""
         return bool(self.target_of(series).known_ranks)
 
-    def rows(self, first_ns: int) -> dict[int, EngineRow]:
-        """Returns what is known of each engine. `first_ns` is when one was first heard of."""
+    def rows(self, ts: int) -> dict[int, EngineRow]:
+        """Returns what is known of each engine. `ts` is the time of the page that was just read.
+
+        An engine that does not say when it began did so when the first page was read, or before.
+        """
+        self._first_ns = ts if self._first_ns is None else min(ts, self._first_ns)
         return {
-            number_of(target.name, rank): target.row(rank, first_ns)
+            number_of(target.name, rank): target.row(rank, self._first_ns)
             for target in self._targets.values()
             for rank in target.known_ranks
         }

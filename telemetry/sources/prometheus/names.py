@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["gauge", "counter", "rate"]
+Kind: TypeAlias = Literal["gauge", "counter", "rate", "count"]
 
 VLLM_PREFIXES = ("vllm:", "ray_vllm_", "ray_vllm:", "vllm_")
 SGLANG_PREFIXES = ("sglang:", "sglang_")
@@ -45,7 +45,8 @@ class Series:
     """Full names that have no prefix; a page says such a thing once, for all its engines: whoever
     reads it stores it for each of them."""
     log: tuple[str, ...] = ()
-    """Names of the values of a log's lines. Of a counter they are rates, per second."""
+    """Names of the values of a log's lines. Of a counter they are rates a second (`..throughput`),
+    or counts since the line before."""
 
     @property
     def spellings(self) -> tuple[str, ...]:
@@ -79,6 +80,7 @@ SERIES: tuple[Series, ...] = (
     Series(
         column="num_waiting_deferred", kind="gauge", vllm=("num_requests_waiting_by_reason",),
         vllm_label=("reason", "deferred"),
+        log=("log:deferred",),
     ),
     Series(
         column="kv_cache_usage_ratio", kind="gauge",
@@ -98,6 +100,7 @@ SERIES: tuple[Series, ...] = (
     Series(
         column="num_preemptions", kind="counter", vllm=("num_preemptions",),
         sglang=("num_retracted_requests",),
+        log=("log:preemptions",),
     ),
     Series(
         column="num_finished", kind="counter", vllm=("request_success",), sglang=("num_requests",),
@@ -116,21 +119,26 @@ SERIES: tuple[Series, ...] = (
         column="num_failed_transfers", kind="counter",
         vllm=("nixl_num_failed_transfers", "hf3fs_num_failed_load"),
         sglang=("num_transfer_failed_reqs",),
+        log=("log:kv_transfer_num_failed_transfers",),
     ),
     Series(column="num_expired_requests", kind="counter", vllm=("nixl_num_kv_expired_reqs",)),
     Series(
         column="num_kv_loads_in_progress", kind="gauge", vllm=("num_requests_kv_fetch_by_stage",),
         vllm_label=("stage", "in_progress"),  # from 0.32
+        log=("log:kv_fetch_in_progress",),
     ),
     Series(
         column="num_kv_loads_completed", kind="gauge", vllm=("num_requests_kv_fetch_by_stage",),
         vllm_label=("stage", "completed_waiting"),  # from 0.32
+        log=("log:kv_fetch_completed_waiting",),
     ),
     Series(
         column="num_drafted_tokens", kind="counter", vllm=("spec_decode_num_draft_tokens",),
+        log=("log:spec_drafted_tokens",),
     ),
     Series(
         column="num_accepted_tokens", kind="counter", vllm=("spec_decode_num_accepted_tokens",),
+        log=("log:spec_accepted_tokens",),
     ),
     Series(
         column="process_started", kind="gauge", others=("process_start_time_seconds",),
@@ -154,11 +162,18 @@ LABELS: dict[str, dict[str, tuple[str, str]]] = {
 KINDS: dict[str, Kind] = {series.column: series.kind for series in SERIES}
 """Column -> whether its samples are states, or counters of which the increase is taken."""
 
+
+def _kind_of(series: Series, name: str) -> Kind:
+    if series.kind == "gauge" or name not in series.log:
+        return series.kind
+    return "rate" if name.endswith("throughput") else "count"
+
+
 NAMES: tuple[tuple[str, str, Kind, int, tuple[str, str] | None], ...] = tuple(
     (
         name,
         series.column,
-        "rate" if name in series.log and series.kind == "counter" else series.kind,
+        _kind_of(series, name),
         rank,
         LABELS.get(series.column, {}).get(name),
     )

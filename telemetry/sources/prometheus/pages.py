@@ -104,7 +104,7 @@ class _Pages:
         engines = self._engines[page.target]
         num_unread = self._reader.num_unread
         samples = [(series, value) for series, value, _ in self._reader.read(lines)]
-        if not any(not series.is_of_server for series, _ in samples):
+        if all(series.is_of_server for series, _ in samples):
             raise UnreadPageError(_no_engine(self._reader, samples, num_unread))
         for series, value in samples:
             engines.learn(series, value)

@@ -98,8 +98,10 @@ class PrometheusServer:
             "start": _seconds(window.start_ms),
             "end": _seconds(window.end_ms),
         }
-        found = self._ask("series", asked)
-        return [labels for labels in found if isinstance(labels, dict) and "__name__" in labels]
+        try:
+            return [_labels(labels) for labels in self._ask("series", asked)]
+        except (KeyError, TypeError, AttributeError):
+            raise self._no_prometheus() from None
 
     def samples(
         self, selector: str, window: Window, num_series: int
@@ -142,13 +144,16 @@ class PrometheusServer:
                 "step": _seconds(step_ms),
             }
             found = self._ask_slice("query_range", asked)
-        for each in found.get("result", []):
-            points = [
-                (ms, float(value))
-                for at, value in each["values"]
-                if start_ms < (ms := round(at * 1000)) <= end_ms
-            ]
-            yield each["metric"], points
+        try:
+            for each in found["result"]:
+                points = [
+                    (ms, float(value))
+                    for at, value in each.get("values", ())
+                    if start_ms < (ms := round(at * 1000)) <= end_ms
+                ]
+                yield _labels(each["metric"]), points
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            raise self._no_prometheus() from None
 
     def _ask_slice(self, path: str, asked: dict[str, str]) -> dict[str, Any]:
         try:
@@ -156,7 +161,7 @@ class PrometheusServer:
         except TooLargeError as error:
             raise _SliceTooLargeError(str(error)) from None
         if not isinstance(found, dict) or found.get("resultType") != "matrix":
-            raise ImportRefused(f"{self.address} does not answer like a Prometheus")
+            raise self._no_prometheus()
         return found
 
     def _ask(self, path: str, asked: dict[str, str]) -> Any:
@@ -180,11 +185,14 @@ class PrometheusServer:
         except FetchError as error:
             told = self._refusal(error)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise ImportRefused(
-                f"{self.address} does not answer like a Prometheus: name its own address, like "
-                "http://127.0.0.1:9090"
-            ) from None
+            raise self._no_prometheus() from None
         raise ImportRefused(f"{self.address} cannot be read: {told}")
+
+    def _no_prometheus(self) -> ImportRefused:
+        return ImportRefused(
+            f"{self.address} does not answer like a Prometheus: name its own address, like "
+            "http://127.0.0.1:9090"
+        )
 
     def _refusal(self, error: FetchError) -> str:
         """Returns what a server says against a question.
@@ -203,6 +211,18 @@ class PrometheusServer:
 
 class _SliceTooLargeError(ImportRefused):
     """A slice is more than the server gives at once."""
+
+
+def _labels(found: Any) -> Labels:
+    """Returns the labels of a series.
+
+    Raises:
+        KeyError, AttributeError: They are none.
+    """
+    labels = {str(name): str(value) for name, value in found.items()}
+    if "__name__" not in labels:
+        raise KeyError("__name__")
+    return labels
 
 
 def _first_length(window: Window, num_series: int) -> int:

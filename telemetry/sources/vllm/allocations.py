@@ -2,13 +2,18 @@
 
 It is called for each running request in each step, and in most steps the pool has more free blocks
 than all of them together could ask for. Then the running scan is not listened to; the first waiting
-request that is looked at turns listening on again.
+request that is looked at turns listening on again. And while it is on, the journal is told of a
+running request only where the answer matters.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
+
+from telemetry.sources.vllm.guard import Guard
+from telemetry.sources.vllm.running import RunningScan
 
 NAME = "allocate_slots"
 KINDS = frozenset({"FullAttentionManager", "SlidingWindowManager"})
@@ -20,18 +25,25 @@ class AllocationWatch:
 
     Invariants:
         Where somebody else has replaced the method, it is left as it is from then on.
+
+    Args:
+        running: status of a request that runs.
+        hook: is given the answer and the arguments.
     """
 
-    def __init__(self, scheduler: Any, listen: Callable[[Callable[..., Any]], Any]) -> None:
-        """Turns listening on.
-
-        Args:
-            listen: returns a method that calls the one that it is given, and listens.
-        """
+    def __init__(
+        self,
+        scheduler: Any,
+        running: Any,
+        scan: RunningScan,
+        hook: Callable[..., None],
+        guard: Guard,
+    ) -> None:
+        """Turns listening on."""
         self._scheduler = scheduler
         self._manager = scheduler.kv_cache_manager
         self._plain = getattr(self._manager, NAME)
-        self._listening = listen(self._plain)
+        self._listening = _listening(self._plain, running, scan, hook, guard)
         groups = self._manager.coordinator.single_type_managers
         self._num_groups = len(groups)
         self._block_size = min(group.block_size for group in groups)
@@ -47,13 +59,13 @@ class AllocationWatch:
         if self._may_refuse():
             self.turn_on()
         elif self.is_on and self._is_ours(self._listening):
-            self._manager.allocate_slots = self._plain
+            setattr(self._manager, NAME, self._plain)
             self.is_on = False
 
     def turn_on(self) -> None:
         """Listens from now on."""
         if not self.is_on and self._is_ours(self._plain):
-            self._manager.allocate_slots = self._listening
+            setattr(self._manager, NAME, self._listening)
             self.is_on = True
 
     def _is_ours(self, method: Any) -> bool:
@@ -69,3 +81,26 @@ class AllocationWatch:
         tokens = scheduler.max_num_scheduled_tokens // self._block_size
         most = self._num_groups * (tokens + each * len(scheduler.running))
         return bool(self._manager.block_pool.get_num_free_blocks() <= most)
+
+
+def _listening(
+    original: Callable[..., Any],
+    running: Any,
+    scan: RunningScan,
+    hook: Callable[..., None],
+    guard: Guard,
+) -> Callable[..., Any]:
+    """Returns a method that answers as `original` does, and tells of the answers that matter."""
+
+    @functools.wraps(original)
+    def allocate_slots(request: Any, *args: Any, **kwargs: Any) -> Any:
+        blocks = original(request, *args, **kwargs)
+        is_plain = blocks is not None and request.status is running and not scan.hears_all
+        if not is_plain and guard.is_on:
+            try:
+                hook(blocks, request, *args, **kwargs)
+            except Exception as error:  # the telemetry edge
+                guard.failed("after_allocate_slots", error)
+        return blocks
+
+    return allocate_slots

@@ -125,7 +125,7 @@ class Blocks:
         """
         scheduler = self._scheduler
         waiting = 0
-        if scheduler.kv_holding_waiting:
+        if row.num_kv_holding_waiting:
             waiting = sum(self.num_held(r.request_id) for r in scheduler.kv_holding_waiting)
         finished = sum(map(self.num_held, kept))
         deferred = self.num_deferred if scheduler.deferred_frees else 0

@@ -15,6 +15,7 @@ from telemetry.sources.vllm.blocks import Blocks
 from telemetry.sources.vllm.compatibility import Features
 from telemetry.sources.vllm.dense_rows import DenseRows
 from telemetry.sources.vllm.encoder import EncoderStops
+from telemetry.sources.vllm.guard import Guard
 from telemetry.sources.vllm.keys import SaltedKeys
 from telemetry.sources.vllm.lives import Life, Lives
 from telemetry.sources.vllm.loads import Loads
@@ -62,6 +63,12 @@ class Parts:
         self.update_ts = 0
         """When the update that is under way began; 0 between updates."""
         self._late: list[Callable[[], None]] = []
+
+    def listen_to_allocations(self, hook: Callable[..., None], guard: Guard) -> None:
+        """Has `hook` hear which requests got blocks and which did not, as far as that matters."""
+        self.allocations = AllocationWatch(
+            self.scheduler, self.statuses.RUNNING, self.running, hook, guard
+        )
 
     def is_busy(self) -> bool:
         """Returns whether any request runs or waits."""

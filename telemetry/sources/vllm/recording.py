@@ -14,13 +14,11 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 
 from telemetry.recorder import Recorder
 from telemetry.records import RunClock
-from telemetry.sources.vllm.allocations import AllocationWatch
 from telemetry.sources.vllm.compatibility import Features
 from telemetry.sources.vllm.guard import Guard
 from telemetry.sources.vllm.journal import Journal
@@ -139,11 +137,11 @@ def _hook_parts(scheduler: Any, features: Features, journal: Journal, guard: Gua
         original = getattr(owner, name, None)
         if original is None or not getattr(features, feature):
             continue
-        listen = partial(guard.listen, after=getattr(journal, f"after_{name}"))
+        hook = getattr(journal, f"after_{name}")
         if name == "allocate_slots":
-            journal.allocations = AllocationWatch(scheduler, listen)
+            journal.listen_to_allocations(hook, guard)
         else:
-            _replace(owner, name, listen(original))
+            _replace(owner, name, guard.listen(original, hook))
     if features.kv_blocks:
         journal.blocks.watch_free_list(guard)
 

@@ -32,18 +32,30 @@ class RunningScan:
         self, scheduler: Any, pauses: Any, needs: BlockNeeds, encoder: EncoderStops
     ) -> None:
         self.pauses = pauses
-        self.wanting: Wanting | None = None
+        self._wanting: Wanting | None = None
         self.granted: dict[str, int] = {}
         """Tokens that each request was given blocks for, where anybody asks for it."""
         self.embeds_granted: dict[str, int] = {}
         """Encoder embeddings that each of them was given, likewise."""
         self.tracks_grants = bool(scheduler.lora_config or scheduler.policy.value == "priority")
+        self.hears_all = self.tracks_grants
+        """Whether it matters in this step that a running request got its blocks."""
         self.defers_prefills = False
         self.is_throttled: bool | None = None
         """Whether prefills are held back in this step; None where nobody asked for it."""
         self._scheduler = scheduler
         self._needs = needs
         self._encoder = encoder
+
+    @property
+    def wanting(self) -> Wanting | None:
+        """The running request that lacks blocks at the moment, if there is one."""
+        return self._wanting
+
+    @wanting.setter
+    def wanting(self, wanting: Wanting | None) -> None:
+        self._wanting = wanting
+        self.hears_all = wanting is not None or self.tracks_grants
 
     def begin(self, throttle_prefills: bool) -> None:
         """A step begins. Whether it holds prefills back is decided as vLLM does."""

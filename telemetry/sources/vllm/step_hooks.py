@@ -74,7 +74,8 @@ class StepHooks(Parts):
                 self.rows.split_tokens(row, output, self.admitted)
         if self.features.waiting_reasons and self.features.allocation_failures:
             has_preempted = bool(self.preemptions.in_step)
-            stop = self.stop_reasons.of_step(output, has_preempted=has_preempted)
+            waiting, holding = row.num_waiting or 0, row.num_kv_holding_waiting or 0
+            stop = self.stop_reasons.of_step(output, waiting, holding, has_preempted=has_preempted)
             self.rows.add_stop(row, stop)
         if self.features.kv_blocks:
             self.blocks.count(row, self.lives.kept)

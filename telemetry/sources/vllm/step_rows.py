@@ -31,6 +31,7 @@ class StepRows:
         """Returns a step's row as far as every vLLM lets us see it."""
         scheduler = self._scheduler
         num_running = len(scheduler.running)
+        num_holding = len(scheduler.kv_holding_waiting)
         row = StepRow(
             step=step.step,
             ts=step.ts,
@@ -38,9 +39,9 @@ class StepRows:
             num_scheduled_tokens=output.total_num_scheduled_tokens,
             num_zero_requests=num_running - len(output.num_scheduled_tokens),
             num_running=num_running,
-            num_waiting=len(scheduler.waiting) + len(scheduler.kv_holding_waiting),
+            num_waiting=len(scheduler.waiting) + num_holding,
             num_skipped_waiting=len(scheduler.deferred_waiting),
-            num_kv_holding_waiting=len(scheduler.kv_holding_waiting),
+            num_kv_holding_waiting=num_holding,
         )
         self._name_top(row, output)
         if scheduler.lora_config is not None:

@@ -38,10 +38,16 @@ class StopReasons:
         self._running = running
         self._encoder = encoder
 
-    def of_step(self, output: Any, *, has_preempted: bool) -> AdmissionStop:
-        """Returns why the scan of the step just decided ended."""
-        scheduler, scan = self._scheduler, self._waiting
-        if not scheduler.waiting and not scheduler.kv_holding_waiting:
+    def of_step(
+        self, output: Any, num_waiting: int, num_holding: int, *, has_preempted: bool
+    ) -> AdmissionStop:
+        """Returns why the scan of the step just decided ended.
+
+        Args:
+            num_waiting: requests that wait, `num_holding` of them with blocks.
+        """
+        scan = self._waiting
+        if not num_waiting:
             return QUEUE_EMPTY
         if self._running.is_paused:
             return AdmissionStop(StopReason.paused_all)
@@ -52,7 +58,7 @@ class StopReasons:
             return AdmissionStop(shortage.reason, head, shortage.num_blocks_needed)
         if scan.pending is not None:
             return AdmissionStop(self._own_stop(scan.pending, output), scan.pending)
-        head = scan.head()
+        head = scan.head(num_waiting, num_holding)
         return QUEUE_EMPTY if head is None else self._limit(head, output)
 
     def _limit(self, head: Any, output: Any) -> AdmissionStop:

@@ -126,17 +126,19 @@ class WaitingScan:
             return SkipReason.remote_kv_loading
         return SkipReason.streaming_input if status is self._listening else None
 
-    def head(self) -> Any:
-        """Returns the first request that the scan did not come to; None if there is none."""
-        scheduler = self._scheduler
-        num_holding = 0
-        if scheduler.kv_holding_waiting:
-            num_holding = sum(map(self.holds_blocks, self.aside))
-        if len(scheduler.kv_holding_waiting) > num_holding:
-            return _first_left(scheduler.kv_holding_waiting, self.aside, num_holding)
-        num_others = len(self.aside) - num_holding
-        if len(scheduler.waiting) > num_others:
-            return _first_left(scheduler.waiting, self.aside, num_others)
+    def head(self, num_waiting: int, num_holding: int) -> Any:
+        """Returns the first request that the scan did not come to; None if there is none.
+
+        Args:
+            num_waiting: requests that wait, `num_holding` of them with blocks.
+        """
+        scheduler, aside = self._scheduler, self.aside
+        num_aside = sum(map(self.holds_blocks, aside)) if num_holding else 0
+        if num_holding > num_aside:
+            return _first_left(scheduler.kv_holding_waiting, aside, num_aside)
+        num_aside = len(aside) - num_aside
+        if num_waiting - num_holding > num_aside:
+            return _first_left(scheduler.waiting, aside, num_aside)
         return None
 
     def holds_blocks(self, request: Any) -> bool:

@@ -4,6 +4,7 @@
     INFO 11-29 12:07:43 metrics.py:455] Avg prompt ...                      (V0)
     {"asctime": ..., "levelname": "INFO", "message": ...}                   (the JSON formatter)
 
+Torch's C++ code and LMCache write into the same log in forms of their own.
 Ray writes process prefixes of its own before vLLM's; the innermost counts.
 """
 
@@ -24,6 +25,10 @@ _HEAD = re.compile(
     r"(DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL) "
     r"(?:(\d{4})-)?(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))? "
     r"(?:\[([^\]:]{1,200}):(\d+)\]|([\w/.]{1,200}\.py):(\d+)\]) ?"
+)
+_LMCACHE = re.compile(
+    r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d{1,9})\] LMCache ([A-Z]{4,8}): (.*?)"
+    r"(?: \(([\w.]{1,80}\.py):(\d+)(?::[\w.]{1,120})?\))?$"
 )
 _C10D = re.compile(r"\[([IWEF])(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d+) ([\w./]+):(\d+)\] ?")
 _C10D_LEVELS = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
@@ -66,16 +71,11 @@ def parse(text: str) -> Head | Bare:
         process, pid, text = _without_process(text[bar.end() :])
         match = _HEAD.match(text)
     if match is not None:
-        level, year, month, day, hour, minute, second, part, *place = match.groups()
-        moment = Moment(
-            int(year) if year else None,
-            *(int(month), int(day), int(hour), int(minute), int(second)),
-            int(part.ljust(9, "0")) if part else None,
-        )
-        where = f"{place[0] or place[2]}:{place[1] or place[3]}"
-        return Head(process, pid, level, moment, where, text[match.end() :])
+        return _vllm_head(process, pid, match, text)
     if text[:1] == "[" and (match := _C10D.match(text)):
         return _c10d_head(process, pid, match, text)
+    if text[:1] == "[" and (match := _LMCACHE.match(text)):
+        return _lmcache_head(process, pid, match)
     return Bare(process, text)
 
 
@@ -95,6 +95,23 @@ def _without_process(text: str) -> tuple[str | None, int | None, str]:
         pid = int(match["pid"]) if match["pid"] else pid
         text = text[match.end() :]
     return process, pid, text
+
+
+def _vllm_head(process: str | None, pid: int | None, match: re.Match[str], text: str) -> Head:
+    level, year, month, day, hour, minute, second, part, *place = match.groups()
+    moment = Moment(
+        int(year) if year else None,
+        *(int(month), int(day), int(hour), int(minute), int(second)),
+        int(part.ljust(9, "0")) if part else None,
+    )
+    where = f"{place[0] or place[2]}:{place[1] or place[3]}"
+    return Head(process, pid, level, moment, where, text[match.end() :])
+
+
+def _lmcache_head(process: str | None, pid: int | None, match: re.Match[str]) -> Head:
+    """Returns the head of a line of LMCache, which names its place at the end, if at all."""
+    place = f"lmcache/{match[4] or 'lmcache.py'}:{match[5] or 0}"
+    return Head(process, pid, match[2], _asctime(match[1]), place, match[3])
 
 
 def _c10d_head(process: str | None, pid: int | None, match: re.Match[str], text: str) -> Head:

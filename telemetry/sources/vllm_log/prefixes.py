@@ -1,8 +1,8 @@
 """What an environment puts before, around and into a line, and how it comes off.
 
 Colours; docker's JSON files and `--timestamps`; Kubernetes' CRI files, with lines in parts;
-journald, as text and as JSON; `kubectl --prefix` and docker compose. Several may stand one inside
-the other. What they know and vLLM does not is kept: the exact time, and the host.
+journald, as text and as JSON; `kubectl --prefix`, docker compose, exports of Loki. Several may
+stand one inside the other. What they know and vLLM does not is kept: the exact time, and the host.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _one_layer(text: str) -> tuple[str, Moment | None, str | None, re.Match[str]
     """Returns the text inside, the time and host it had, and what CRI says of its stream."""
     first = text[:1]
     if first.isdigit() and (match := _ISO.match(text)):
-        rest, moment = text[match.end() :], _moment(match)
+        rest, moment = text[match.end() :].removeprefix("| "), _moment(match)
         if cri := _CRI.match(rest):
             return rest[cri.end() :], moment, None, cri
         if journal := _JOURNAL.match(rest):

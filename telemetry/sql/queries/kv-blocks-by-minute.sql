@@ -16,8 +16,8 @@ WITH told AS (
 ),
 -- A cache that was emptied, and an engine that started anew, has no block of before.
 lives AS (
-  SELECT *, count(*) FILTER (kind = 'cleared' OR ahead < 0) OVER (
-    PARTITION BY engine ORDER BY ts, batch, event_index
+  SELECT *, sum(CASE WHEN kind = 'cleared' OR ahead < 0 THEN 1 ELSE 0 END) OVER (
+    PARTITION BY engine ORDER BY ts, batch, event_index ROWS UNBOUNDED PRECEDING
   ) AS life
   FROM told
 ),

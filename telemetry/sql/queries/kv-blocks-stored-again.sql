@@ -14,8 +14,8 @@ WITH told AS (
 ),
 -- A cache that was emptied, and an engine that started anew, has no block of before.
 lives AS (
-  SELECT *, count(*) FILTER (kind = 'cleared' OR batch < previous_batch) OVER (
-    PARTITION BY engine ORDER BY ts, batch, event_index
+  SELECT *, sum(CASE WHEN kind = 'cleared' OR batch < previous_batch THEN 1 ELSE 0 END) OVER (
+    PARTITION BY engine ORDER BY ts, batch, event_index ROWS UNBOUNDED PRECEDING
   ) AS life
   FROM told
 ),

@@ -29,6 +29,8 @@ def test_events_reach_the_log_and_doctor_tells_of_them(tmp_path: Path) -> None:
                 both = [{"kind": "removed", "n": 2}, {"kind": "stored", "n": 4}]
                 wait_until(lambda: answers(log, f"{counted} ORDER BY kind") == both)
                 doctor = stepscope("doctor", "--log", str(log)).stdout
+                asked = stepscope("query", "kv-blocks-stored-again", "--log", str(log))
+                assert asked.returncode == 0, asked.stderr
     assert re.search(rf"✓ source +KV events at {bound.address} \(1 connected\): 1 messages", doctor)
     ranks = answers(log, "SELECT dp_rank, block_size FROM engines ORDER BY dp_rank")
     assert ranks == [{"dp_rank": rank, "block_size": 16} for rank in (0, 1)]

@@ -45,6 +45,31 @@ def vllm_page(**values: float) -> str:
     return "".join(f"vllm:{name}{labels} {value}\n" for name, value in values.items())
 
 
+def sglang_page(count: int) -> str:
+    """Returns a page of an SGLang 0.5 of two tensor-parallel ranks, after `count` of everything."""
+    both = [
+        f'{{engine_type="unified",model_name="m",pp_rank="0",tp_rank="{rank}"}}' for rank in (0, 1)
+    ]
+    of_ranks = "".join(
+        f"sglang:num_running_reqs{labels} 8.0\nsglang:num_queue_reqs{labels} 3.0\n"
+        f"sglang:token_usage{labels} 0.5\nsglang:num_retracted_reqs{labels} 1.0\n"
+        f"sglang:num_retracted_requests_total{labels} {count}.0\n"
+        f"sglang:max_total_num_tokens{labels} 50000.0\nsglang:gen_throughput{labels} 99.5\n"
+        + "".join(
+            f'sglang:realtime_tokens_total{labels[:-1]},mode="{mode}"}} {count * tokens}.0\n'
+            for mode, tokens in (("decode", 100), ("prefill_compute", 20), ("prefill_cache", 5))
+        )
+        for labels in both
+    )
+    return of_ranks + (
+        f'sglang:prompt_tokens_total{{model_name="m"}} {count * 30}.0\n'
+        f'sglang:generation_tokens_total{{model_name="m"}} {count * 90}.0\n'
+        f'sglang:cached_tokens_total{{cache_source="device",model_name="m"}} {count * 4}.0\n'
+        f'sglang:cached_tokens_total{{cache_source="host",model_name="m"}} {count}.0\n'
+        f'sglang:num_requests_total{{model_name="m"}} {count}.0\n'
+    )
+
+
 def write(directory: Path, *pages: str, every: float = 15.0) -> Path:
     """Writes pages of one target, `every` seconds apart; returns their directory."""
     directory.mkdir(parents=True, exist_ok=True)

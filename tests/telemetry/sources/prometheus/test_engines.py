@@ -137,10 +137,15 @@ def test_a_restart_is_the_same_engine_that_began_later() -> None:
 def test_without_a_start_it_began_when_it_was_first_seen() -> None:
     engines, _ = learnt("vllm:a 1\nprocess_start_time_seconds NaN\n")
     assert only_row(engines).started_ts == START * NS
+    learnt("vllm:b 1\n", engines)
+    (row,) = engines.rows((START + 60) * NS).values()
+    assert row.started_ts == START * NS
 
 
 def test_too_many_engines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("telemetry.sources.prometheus.engines.MOST_ENGINES", 3)
-    text = "".join(f'vllm:a{{engine="{rank}"}} 1\n' for rank in range(4))
-    with pytest.raises(ImportRefused, match="more than 3 engines"):
-        learnt(text)
+    monkeypatch.setattr("telemetry.sources.prometheus.engines.MOST_TARGETS", 3)
+    for label, what in (("engine", "engines"), ("instance", "targets")):
+        text = "".join(f'vllm:a{{{label}="{number}"}} 1\n' for number in range(4))
+        with pytest.raises(ImportRefused, match=f"more than 3 {what}"):
+            learnt(text)

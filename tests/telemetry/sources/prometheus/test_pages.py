@@ -17,6 +17,7 @@ from tests.telemetry.sources.prometheus.pages import (
     engine,
     real_page,
     rows,
+    sglang_page,
     vllm_page,
     write,
 )
@@ -193,35 +194,35 @@ def test_progress_is_told_page_by_page(tmp_path: Path, log: Path) -> None:
 
 
 def test_spellings_of_all_kinds_mean_the_same(tmp_path: Path, log: Path) -> None:
-    """Ray's, each counter twice; an old vLLM's; an SGLang's, of two ranks that say the same."""
-    ray = '{ReplicaId="r",engine="0"}'
+    """Ray's, each counter twice; an old vLLM's."""
+    labels = '{ReplicaId="r",engine="0"}'
     for count in (1, 4):
-        ray_page = "".join(
-            f"ray_vllm_num_preemptions{end}{ray} {count}\n" for end in ("", "_total")
-        )
-        write_at(tmp_path / "all" / "ray", count, ray_page)
+        names = (f"ray_vllm_num_preemptions{end}" for end in ("", "_total"))
+        write_at(tmp_path / "all" / "ray", count, "".join(f"{n}{labels} {count}\n" for n in names))
         write_at(tmp_path / "all" / "old", count, vllm_page(gpu_cache_usage_perc=count / 10))
-        write_at(
-            tmp_path / "all" / "sglang",
-            count,
-            'sglang:num_running_reqs{tp_rank="0"} 8\nsglang:num_running_reqs{tp_rank="1"} 8\n'
-            f"sglang:num_retracted_requests_total {count}\nsglang:num_retracted_reqs 1\n"
-            f'sglang:realtime_tokens_total{{mode="decode"}} {count * 100}\n',
-        )
     bring(log, tmp_path / "all")
     found = rows(
         log,
-        "SELECT engine, num_running, kv_cache_usage_ratio, num_preemptions, num_generation_tokens "
-        f"FROM metric_intervals WHERE ts = {START + 4}000000000",
+        "SELECT engine, kv_cache_usage_ratio, num_preemptions FROM metric_intervals "
+        f"WHERE ts = {START + 4}000000000",
     )
-    assert set(found) == {
-        (engine("ray", "r/0"), None, None, 3, None),
-        (engine("old"), None, 0.4, None, None),
-        (engine("sglang"), 8, None, 3, 300),
-    }
-    sources = dict(rows(log, "SELECT engine, source FROM engines"))
-    assert sources[engine("sglang")] == "sglang"
+    assert set(found) == {(engine("ray", "r/0"), None, 3), (engine("old"), 0.4, None)}
     assert ("vllm:gpu_cache_usage_perc",) in rows(log, "SELECT DISTINCT metric FROM samples")
+
+
+def test_an_sglang_is_read_once_a_rank_and_its_retractions_are_preemptions(
+    tmp_path: Path, log: Path
+) -> None:
+    bring(log, write(tmp_path / "t", sglang_page(2), sglang_page(5)))
+    assert rows(
+        log,
+        "SELECT num_running, num_waiting, kv_cache_usage_ratio, num_preemptions, num_finished, "
+        "num_generation_tokens, num_prompt_tokens, num_prefix_queries, num_prefix_hits, "
+        "num_waiting_deferred FROM metric_intervals ORDER BY ts DESC LIMIT 1",
+    ) == [(8, 3, 0.5, 3, 3, 300, 60, 90, 15, None)]
+    assert rows(log, "SELECT engine, source, model, num_kv_tokens FROM engines") == [
+        (engine("t"), "sglang", "m", 50_000)
+    ]
 
 
 def write_at(directory: Path, second: int, page: str) -> None:

@@ -289,6 +289,8 @@ def test_a_server_that_refuses_everything_is_told_with_a_remedy(tmp_path: Path) 
         (200, "<html>", "does not answer like a Prometheus"),
         (200, [], "does not answer like a Prometheus"),
         (200, {"status": "success"}, "does not answer like a Prometheus"),
+        (200, {"status": "success", "data": [{"a": "b"}]}, "does not answer like a Prometheus"),
+        (200, {"status": "success", "data": 5}, "does not answer like a Prometheus"),
         (200, {"status": "error", "error": "no"}, "cannot be read: no"),
         (401, "who?", "cannot be read: it answers 401 Unauthorized"),
         (400, {"status": "error", "error": "bad matcher"}, "cannot be read: bad matcher"),
@@ -301,6 +303,29 @@ def test_who_is_no_prometheus_is_told(tmp_path: Path, status: int, content: Any,
         pytest.raises(ImportRefused, match=told),
     ):
         bring_window(tmp_path, server_at(server.url), window)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        5,
+        [5],
+        [{"values": [[1, "1"]]}],
+        [{"metric": {"__name__": "vllm:a"}, "values": [["x", "1"]]}],
+        [{"metric": {"__name__": "vllm:a"}, "values": [[1, "x"]]}],
+    ],
+)
+def test_a_result_that_is_none_is_told(tmp_path: Path, result: Any) -> None:
+    def answers(path: str, asked: dict[str, str]) -> tuple[int, Any]:
+        if path.endswith("/series"):
+            return success([{"__name__": "vllm:a", "engine": "0"}])
+        return success({"resultType": "matrix", "result": result})
+
+    with (
+        serving(api(answers)) as server,
+        pytest.raises(ImportRefused, match="does not answer like a Prometheus"),
+    ):
+        bring_window(tmp_path, server_at(server.url), Window(start_ms=0, end_ms=2000))
 
 
 def test_a_server_may_lie_under_a_path() -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from telemetry.recorder import ListRecorder, Recorder
 from telemetry.sources.vllm.blocks import FREE_LIST_METHODS, Blocks
-from telemetry.sources.vllm.compatibility import Features
 from telemetry.sources.vllm.journal import Journal
 from telemetry.vocabulary import EventKind
 from tests.telemetry.sources.vllm.lab_runs import BrokenResult
@@ -66,26 +64,15 @@ def play_all(model_dir: Path) -> dict[str, BrokenResult]:
     return found
 
 
-def play_without_features(model_dir: Path) -> dict[str, BrokenResult]:
-    """Returns what came of recording without each of the features, as on another vLLM."""
-    expected = {seed: _outputs(seed, model_dir, None)[0] for seed in SEEDS}
-    return {
-        f.name: _compare(expected, model_dir, ListRecorder, replace(Features(), **{f.name: False}))
-        for f in fields(Features)
-        if f.name != "step_rows"
-    }
-
-
 def _compare(
     expected: dict[int, Any],
     model_dir: Path,
     make: Callable[[], Recorder | Callable[..., Any]],
-    features: Features | None = None,
 ) -> BrokenResult:
     is_unchanged, num_errors, num_degraded, is_off = True, 0, 0, True
     for seed in SEEDS:
         recorder = make()
-        outputs, guard_is_off = _outputs(seed, model_dir, recorder, features)
+        outputs, guard_is_off = _outputs(seed, model_dir, recorder)
         is_unchanged &= outputs == expected[seed]
         if isinstance(recorder, ListRecorder):
             num_errors = max(num_errors, len(recorder.errors))
@@ -95,10 +82,8 @@ def _compare(
     return BrokenResult(is_unchanged, num_errors, is_off, num_degraded)
 
 
-def _outputs(
-    seed: int, model_dir: Path, recorder: Any, features: Features | None = None
-) -> tuple[list[Any], bool]:
-    run = RandomRun(seed, model_dir, recorder, features)
+def _outputs(seed: int, model_dir: Path, recorder: Any) -> tuple[list[Any], bool]:
+    run = RandomRun(seed, model_dir, recorder)
     run.play()
     hooks = getattr(run.lab.scheduler, "_stepscope", None)
     return run.outputs, hooks is None or not hooks.guard.is_on

@@ -40,6 +40,7 @@ EXCERPTS = {
         EXACT,
     ),
     "docker logs --timestamps": (f"2026-03-14T09:26:53.250000000Z {MESSAGE}\n", "APIServer", EXACT),
+    "an export of Loki": (f"2026-03-14 09:26:53.250 | {MESSAGE}\n", "APIServer", EXACT),
     "Kubernetes CRI": (
         f"2026-03-14T10:26:53.25+01:00 stderr F {MESSAGE}\n",
         "APIServer",

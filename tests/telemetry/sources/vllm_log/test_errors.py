@@ -221,3 +221,20 @@ def test_the_watchdog_of_torch_writes_in_a_form_of_its_own(tmp_path: Path) -> No
     (row,) = imported.table("log_lines")
     assert (row["process"], row["level"]) == ("rank2", "ERROR")
     assert row["ts"] % 10**9 == 123_456_789
+
+
+def test_lmcache_writes_in_a_form_of_its_own(tmp_path: Path) -> None:
+    line = (
+        "(Worker_TP1 pid=9) [2026-03-14 09:27:00,250] LMCache ERROR: Failed to connect to the "
+        "remote server: lm://10.0.0.9 (local_backend.py:71:lmcache.v1.storage_backend)\n"
+    )
+    imported = import_text(tmp_path, LINE + line + line.replace("ERROR", "INFO"))
+    assert imported.events() == [
+        (
+            "connector_error",
+            "Worker_TP1",
+            "lmcache/local_backend.py:71: Failed to connect to the remote server",
+        )
+    ]
+    assert imported.table("log_lines")[0]["ts"] % 10**9 == 250_000_000
+    assert imported.told()["num_unread"] == 0

@@ -153,7 +153,8 @@ def test_several_servers_that_tell_of_one_start_are_no_second_start(tmp_path: Pa
 
 def test_the_first_versions_of_v1_are_told_by_their_source_file(tmp_path: Path) -> None:
     text = (
-        "INFO 02-13 15:01:00 core.py:47] Initializing an LLM engine (v0.7.3) with config: model='m'\n"
+        "INFO 02-13 15:01:00 core.py:47] Initializing an LLM engine (v0.7.3) with config: "
+        "model='m'\n"
         "INFO 02-13 15:01:40 kv_cache_utils.py:407] # GPU blocks: 33660\n"
     )
     engine = import_text(tmp_path, text + LINE).engine()
