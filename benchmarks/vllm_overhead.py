@@ -176,7 +176,7 @@ def told(found: Comparison) -> str:
 def _told(difference: Difference) -> str:
     return (
         f"{difference.off:,.0f} µs, recorded {difference.mean:+.1f} "
-        f"({difference.low:+.1f} to {difference.high:+.1f})"
+        f"({difference.low:+.1f} to {difference.high:+.1f}; median {difference.median:+.1f})"
     )
 
 

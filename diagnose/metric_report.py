@@ -10,7 +10,6 @@ from diagnose.metric_facts import MetricFacts
 from diagnose.rules.from_metrics.undecidable import UNDECIDABLE
 from diagnose.words import NOT_MEASURED, count, duration, percent, plural
 
-
 MANY = 6
 """More rules that lack the same are not listed one by one."""
 

@@ -25,8 +25,8 @@ _TIMES = (
     ("engine_spans", "coalesce(start_ts, ts)", "ts"),
 )
 _STARTS = (
-    "engines ANTI JOIN (SELECT engine FROM samples UNION SELECT engine FROM log_lines) "
-    "USING (engine)",
+    "engines ANTI JOIN ((SELECT engine FROM samples UNION SELECT engine FROM log_lines) "
+    "EXCEPT SELECT engine FROM steps) USING (engine)",
     "started_ts",
     "started_ts",
 )

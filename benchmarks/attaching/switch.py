@@ -2,7 +2,8 @@
 
 A general plug-in of vLLM for the benchmark alone. Off is vLLM's own code and nothing else: the
 scheduler is given back the class that it would have had, and the methods that were hooked on its
-parts are vLLM's again. The steps are timed on both sides by the same two clock readings.
+parts are vLLM's again. The steps are timed on both sides by the same two clock readings. What was
+not heard while it was off is wrong in the record (free blocks by kind): it is not read.
 
 `RECORDING_SWITCH` names the folder for what was measured, a JSON line a block of steps. The plug-in
 that records must be loaded too; without it the benchmark ends with an error.
@@ -20,7 +21,14 @@ from pathlib import Path
 from typing import IO, Any
 
 STEPS_A_BLOCK = 16
-PARTS = ("kv_cache_manager", "connector", "encoder_cache_manager", "ec_connector")
+PARTS = (
+    "kv_cache_manager",
+    "kv_cache_manager.block_pool",
+    "kv_cache_manager.block_pool.free_block_queue",
+    "connector",
+    "encoder_cache_manager",
+    "ec_connector",
+)
 """Parts of a scheduler whose methods the plug-in hooks one by one."""
 
 
@@ -123,7 +131,7 @@ class Switch:
 
 def hooked_methods(scheduler: Any) -> list[tuple[Any, str, Any]]:
     """Returns the methods that stand on the scheduler's parts in place of their classes' own."""
-    parts = [getattr(scheduler, name, None) for name in PARTS]
+    parts = [part_of(scheduler, name) for name in PARTS]
     return [
         (part, name, method)
         for part in parts
@@ -131,6 +139,13 @@ def hooked_methods(scheduler: Any) -> list[tuple[Any, str, Any]]:
         for name, method in vars(part).items()
         if callable(method) and hasattr(method, "__wrapped__") and hasattr(type(part), name)
     ]
+
+
+def part_of(scheduler: Any, name: str) -> Any:
+    """Returns a part of the scheduler by its dotted name; `None` where it has none."""
+    return functools.reduce(
+        lambda owner, step: getattr(owner, step, None), name.split("."), scheduler
+    )
 
 
 def state_of(scheduler: Any, output: Any) -> tuple[int, int, int]:

@@ -33,7 +33,7 @@ class Workload:
 def _limits(max_num_seqs: int, num_blocks: int) -> tuple[str, ...]:
     return (
         *("--max-num-seqs", str(max_num_seqs), "--num-gpu-blocks-override", str(num_blocks)),
-        *("--max-model-len", "4096", "--no-enable-prefix-caching"),
+        *("--max-model-len", "4096"),
     )
 
 

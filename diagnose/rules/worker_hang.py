@@ -3,8 +3,8 @@
 What it measures
 ----------------
 A minute or more in which requests were running at every scrape, neither prompt nor output tokens
-were counted and nobody was preempted, in a process that had given tokens before; or a line of the engine's log
-that a collective or a step timed out.
+were counted and nobody was preempted, in a process that had given tokens before; or a line of the
+engine's log that a collective or a step timed out.
 
 Why it matters
 --------------

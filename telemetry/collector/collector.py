@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -351,12 +352,17 @@ class Collector:
         self._sources.close()
         self._exports.close(self._writer)
         if self._writer is not None:
-            try:
-                self._writer.close()
-            except duckdb.Error as failed:  # what was committed is safe, in the files' own logs
-                _log.warning("the step log did not close cleanly: %s", failed)
+            self._finish(self._writer)
         if self._endpoint is not None:
             self._endpoint.close()
         for ring in self._rings.values():
             ring.close()
         os.close(self._lock_fd)
+
+    def _finish(self, writer: LogWriter) -> None:
+        """Writes what sources told after the last flush, and lets go of the log."""
+        for finish in (partial(self._sources.write, writer), writer.close):
+            try:
+                finish()
+            except (duckdb.Error, LogBusy, LogDamaged) as failed:  # what was committed is safe
+                _log.warning("the step log did not close cleanly: %s", failed)

@@ -40,6 +40,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
     "The engine": ("kv-holders", "token-work", "slowest-steps", "prefix-hits", "loads-by-tier"),
     "The prefix cache, by KV events": ("kv-blocks-by-minute", "kv-blocks-stored-again"),
     "What was changed": ("settings-changes",),
+    "Engines that are only scraped": ("scraped-load", "scraped-latencies"),
 }
 """Every saved query of the library, in the order in which a post-mortem asks."""
 

@@ -40,12 +40,17 @@ def test_without_a_steady_pair_there_is_no_comparison() -> None:
     assert compare([], 4, 64) is None
 
 
+def test_one_disturbed_step_moves_the_mean_and_not_the_median() -> None:
+    found = Difference.of([[20, 20, 20]] * 3, [[30, 30, 30], [30, 30, 930], [30, 30, 30]])
+    assert (found.mean, found.median) == (110, 10)
+
+
 def test_the_interval_holds_the_truth_and_narrows_with_more_pairs() -> None:
     draw = np.random.default_rng(1)
     widths = []
     for size in (40, 4000):
-        machine = draw.normal(100, 50, size)
-        found = Difference.of(machine, machine + draw.normal(10, 5, size))
+        machine = draw.normal(100, 50, (size, 1))
+        found = Difference.of(machine, machine + draw.normal(10, 5, (size, 1)))
         assert found.low < 10 < found.high
         widths.append(found.half_width)
     assert widths[1] == pytest.approx(widths[0] / 10, rel=0.4)

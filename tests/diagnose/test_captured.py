@@ -3,32 +3,49 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diagnose.diagnosis import EngineDiagnosis, diagnose
+from diagnose.diagnosis import Diagnosis, EngineDiagnosis, diagnose
 from diagnose.json_output import to_document
 from diagnose.report import write_report
+from stepscope import main
+from telemetry.store import open_log
 from tests.diagnose.logs import MemoryLog, log_of
 from tests.diagnose.scrapes import read_scrapes
 
-CAPTURED = Path(__file__).resolve().parents[3] / "shared" / "vllm" / "scrapes"
+CAPTURED = Path(__file__).parents[1] / "data" / "vllm"
 
-pytestmark = pytest.mark.skipif(
-    not CAPTURED.is_dir(), reason=f"a vLLM's captured scrapes are not at {CAPTURED}: not run"
-)
+
+def captured(name: str, directory: Path) -> MemoryLog:
+    """The scrapes of a packed directory."""
+    with tarfile.open(CAPTURED / "scrapes" / f"{name}.tar.xz") as archive:
+        archive.extractall(directory, filter="data")
+    pages = next(directory.rglob("*.prom")).parent
+    return log_of(*read_scrapes(pages))
 
 
 @pytest.fixture(scope="module")
-def storm() -> MemoryLog:
-    return log_of(*read_scrapes(CAPTURED / "preemption_storm"))
+def storm(tmp_path_factory: pytest.TempPathFactory) -> MemoryLog:
+    return captured("preemption_storm", tmp_path_factory.mktemp("storm"))
 
 
 @pytest.fixture(scope="module")
-def stall() -> MemoryLog:
-    return log_of(*read_scrapes(CAPTURED / "connector_stall"))
+def stall(tmp_path_factory: pytest.TempPathFactory) -> MemoryLog:
+    return captured("connector_stall", tmp_path_factory.mktemp("stall"))
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Diagnosis:
+    """The storm's log alone, imported and diagnosed."""
+    log = tmp_path_factory.mktemp("console")
+    file = CAPTURED / "logs" / "serve_capture.log.gz"
+    assert main(["import", "vllm-log", str(file), "--log", str(log)]) == 0
+    with open_log(log) as opened:
+        return diagnose(opened)
 
 
 def engine_of(log: MemoryLog) -> EngineDiagnosis:
@@ -105,3 +122,20 @@ def test_the_document_of_scrapes_has_the_shape_of_all_others(storm: MemoryLog) -
     assert {"rule", "severity", "confidence", "cause", "evidence", "actions"} <= set(
         document["findings"][0]
     )
+
+
+def test_the_log_alone_infers_pressure_from_recomputation(console: Diagnosis) -> None:
+    verdict = console.verdict
+    assert verdict.rule == "kv-preemption-pressure"
+    assert "at least 7,756 tokens were computed again, 28.6 % of all" in verdict.sentence
+    assert "how often no line says" in verdict.sentence
+    assert verdict.sentence.endswith("(from 1,244 iteration lines alone).")
+
+
+def test_the_log_alone_counts_no_preemption(console: Diagnosis) -> None:
+    (engine,) = console.engines
+    assert engine.accounting.counter is None
+    assert "vllm:num_preemptions_total" in engine.findings[0].missing
+    text = write_report(console).text()
+    assert "preemptions are not counted in what was read" in text
+    assert "0 preemptions" not in text

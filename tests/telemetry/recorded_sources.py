@@ -1,4 +1,4 @@
-"""What else a vLLM would have told of the recorded incident: its spans, and its KV events.
+"""What else a vLLM would have told of the recorded incident: spans, KV events and scrapes.
 
 Both are made of what was recorded, as `output_processor.py` and `kv_events.py` of vLLM would have
 told it, and read by the sources that read vLLM's. One message of KV events is lost on its way.
@@ -21,6 +21,7 @@ from telemetry.sources.otlp.spans import take_apart
 from telemetry.sources.rows import SourceRows, write_days
 from telemetry.store import open_log
 from telemetry.store.writer import LogWriter
+from tests.telemetry.recorded_scrapes import scrape_rows
 
 LATER = 1 << 62
 LOST_MESSAGE = 20
@@ -39,10 +40,12 @@ def record_sources(directory: Path, day: str) -> None:
     with open_log(directory) as log:
         ended = log.query(_ENDED).to_pylist()
         moves = log.query(_MOVES).to_pylist()
+        samples = list(scrape_rows(log))
     rows = SourceRows()
     taken = take_apart(export_of(ended), earliest_ts=0, latest_ts=LATER)
     rows.add("engine_spans", [span.row for span in taken.spans])
     rows.add("kv_events", kv_event_rows(moves))
+    rows.add("samples", samples)
     writer = LogWriter(directory, [day], dense=False)
     write_days(writer, rows.take())
     writer.close()

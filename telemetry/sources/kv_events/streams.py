@@ -6,7 +6,6 @@ is counted, never made up for. A number that falls is a publisher that has start
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 
 from telemetry.exporters.attributes import bounded
@@ -61,13 +60,12 @@ class Stream:
         known = self.description
         if known is not None and (known.block_size is not None or size is None):
             return None
-        told = {"kv_events": self.name, "topic": self.topic}
         self.description = EngineRow(
             started_ts=batch.ts if known is None else known.started_ts,
             source="vllm",
             dp_rank=self.rank,
             block_size=size,
-            settings=json.dumps({key: text for key, text in told.items() if text}),
+            api_url=f"{self.name} {self.topic}".strip(),
         )
         return self.description
 

@@ -22,11 +22,8 @@ _DRAWN = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE
 )
 _PLACES = ("k8s.pod.name", "host.name")
-_TOLD = (
-    *("service.name", "service.namespace", "service.version", "service.instance.id"),
-    *("k8s.namespace.name", "k8s.pod.name", "host.name"),
-)
-"""What is kept of a resource."""
+_TOLD = ("service.name", "service.namespace", "service.version")
+"""What is kept of a resource, beside where it is; a bundle passes these on."""
 
 
 def service_of(resource: Mapping[str, Any]) -> str:
@@ -40,26 +37,29 @@ def engine_of(resource: Mapping[str, Any]) -> int:
         "otlp",
         _text(resource, "service.namespace"),
         service_of(resource),
-        _chosen_instance(resource) or next(filter(None, (_text(resource, p) for p in _PLACES)), ""),
+        _chosen_instance(resource) or _place(resource),
     )
 
 
 def is_nameless(resource: Mapping[str, Any]) -> bool:
     """Returns whether nothing in a resource could tell two engines of one service apart."""
-    return not (_chosen_instance(resource) or any(_text(resource, place) for place in _PLACES))
+    return not (_chosen_instance(resource) or _place(resource))
 
 
 def describe(resource: Mapping[str, Any], started_ts: int) -> EngineRow:
     """Returns what a resource says of its engine, the same for all of the engine's processes."""
     told = {name: _text(resource, name) for name in _TOLD}
-    if not _chosen_instance(resource):
-        del told["service.instance.id"]
     return EngineRow(
         started_ts=started_ts,
         source="vllm",
-        host=_text(resource, "host.name") or None,
+        host=_place(resource) or _chosen_instance(resource) or None,
         settings=json.dumps({name: text for name, text in told.items() if text}, sort_keys=True),
     )
+
+
+def _place(resource: Mapping[str, Any]) -> str:
+    """Returns the pod, or else the host, that a resource names."""
+    return next(filter(None, (_text(resource, name) for name in _PLACES)), "")
 
 
 def _chosen_instance(resource: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ class AllocationWatch:
     """Turns the hook of one KV cache manager on and off.
 
     Invariants:
-        Where somebody else has replaced the method, it is left as it is from then on.
+        Where somebody else has replaced the method, it is left as it is.
 
     Args:
         running: status of a request that runs.
@@ -56,23 +56,22 @@ class AllocationWatch:
         """A step begins: listens if a running request may be refused."""
         if not self._may_pause:
             return
-        if self._may_refuse():
-            self.turn_on()
-        elif self.is_on and self._is_ours(self._listening):
+        now = getattr(self._manager, NAME)
+        if now is self._listening and not self._may_refuse():
             setattr(self._manager, NAME, self._plain)
             self.is_on = False
+        elif now == self._plain:
+            self.is_on = False
+            if self._may_refuse():
+                self.turn_on()
+        else:
+            self.is_on = True
 
     def turn_on(self) -> None:
         """Listens from now on."""
-        if not self.is_on and self._is_ours(self._plain):
+        if not self.is_on:
             setattr(self._manager, NAME, self._listening)
             self.is_on = True
-
-    def _is_ours(self, method: Any) -> bool:
-        if getattr(self._manager, NAME) == method:
-            return True
-        self._may_pause = False
-        return False
 
     def _may_refuse(self) -> bool:
         """Whether all running requests together could ask for more blocks than are free."""

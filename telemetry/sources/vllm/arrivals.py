@@ -19,24 +19,31 @@ KEEPS_IDS = "VLLM_DISABLE_REQUEST_ID_RANDOMIZATION"
 _SUFFIX = re.compile(r"-[0-9a-f]{8}$")
 
 
-def caller_id(request_id: str, environ: Mapping[str, str]) -> str:
+def extends_ids(environ: Mapping[str, str]) -> bool:
+    """Returns whether vLLM adds something of its own to the ids of its callers."""
+    return environ.get(KEEPS_IDS, "0") in ("", "0")
+
+
+def caller_id(request_id: str, *, is_extended: bool) -> str:
     """Returns a request's id as its caller knows it: vLLM adds 8 hex digits, or is told not to."""
-    if environ.get(KEEPS_IDS, "0") not in ("", "0"):
-        return request_id
-    return _SUFFIX.sub("", request_id)
+    return _SUFFIX.sub("", request_id) if is_extended else request_id
 
 
 def arrival(
-    life: Life, keys: SaltedKeys, features: Features, environ: Mapping[str, str]
+    life: Life, keys: SaltedKeys, features: Features, *, is_extended: bool
 ) -> RequestArrived:
-    """Returns the event of a request's arrival, without step and prefix hashes."""
+    """Returns the event of a request's arrival, without step and prefix hashes.
+
+    Args:
+        is_extended: whether vLLM has added to the caller's id.
+    """
     request = life.request
     sampling = request.sampling_params
     trace = trace_context(request.trace_headers) if features.trace_context else NO_TRACE
     event = RequestArrived(
         ts=life.arrived_ts,
         request=life.number,
-        request_id=caller_id(request.request_id, environ),
+        request_id=caller_id(request.request_id, is_extended=is_extended),
         num_prompt_tokens=request.num_prompt_tokens,
         max_tokens=request.max_tokens,
         min_tokens=getattr(sampling, "min_tokens", None),

@@ -9,7 +9,7 @@ from typing import Any
 from telemetry.recorder import Recorder
 from telemetry.records import Event
 from telemetry.sources.vllm.allocations import AllocationWatch
-from telemetry.sources.vllm.arrivals import prefix_hashes
+from telemetry.sources.vllm.arrivals import extends_ids, prefix_hashes
 from telemetry.sources.vllm.block_needs import BlockNeeds
 from telemetry.sources.vllm.blocks import Blocks
 from telemetry.sources.vllm.compatibility import Features
@@ -43,7 +43,7 @@ class Parts:
         self.clock = clock
         self.features = features
         self.statuses: Any = RequestStatus
-        self.environ = dict(os.environ)
+        self.extends_ids = extends_ids(os.environ)
         self.keys = SaltedKeys()
         self.lives = Lives()
         self.steps = Steps(recorder, clock, self.is_busy)

@@ -35,7 +35,7 @@ class RequestHooks(Parts):
         if self.scheduler.requests.get(request.request_id) is not request:
             return
         life = self.lives.born(request, self.clock())
-        event = arrival(life, self.keys, self.features, self.environ)
+        event = arrival(life, self.keys, self.features, is_extended=self.extends_ids)
         event.step = self.steps.step
         event.num_steps_in_flight = self.steps.num_in_flight
         event.prefix_hashes = self.hashes_of(life)

@@ -46,7 +46,7 @@ class StepHooks(Parts):
 
     def before_update_after_schedule(self, scheduler_output: Any) -> None:
         """The step is decided; nobody's progress has been advanced yet."""
-        step = self.steps.current
+        step = self.steps.at_hand
         if step is None:
             return
         row = self.rows.row(step, scheduler_output)
@@ -111,7 +111,7 @@ class StepHooks(Parts):
         ]
         self.times.took(ids, self.lives.by_id, self.update_ts)
         self.tell_late()
-        step = self.steps.current
+        step = self.steps.at_hand
         if step is not None and step.row is not None and step.row.num_placed:
             self._add_accepted(step, step.row)
         update_ts, self.update_ts = self.update_ts, 0

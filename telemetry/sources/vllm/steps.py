@@ -80,7 +80,7 @@ class Steps:
 
     def decided(self, output: Any) -> None:
         """The current step is decided and on its way to the model."""
-        step, self.is_deciding = self.current, False
+        step, self.is_deciding = self.at_hand, False
         if step is None or step.row is None:
             return
         step.output = output
@@ -120,6 +120,11 @@ class Steps:
         if step is not None and step.output is not None:
             self._open.pop(id(step.output), None)
         self.current = next(reversed(self._open.values()), None)
+
+    @property
+    def at_hand(self) -> OpenStep | None:
+        """The step that vLLM decides or takes in at this moment, if we have followed it so far."""
+        return self.current if self.is_deciding else None
 
     # ------------------------------------------------------------------------------ events
 

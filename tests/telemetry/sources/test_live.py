@@ -8,6 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from telemetry.collector import Collector
 from telemetry.records import EngineRow
 from telemetry.sources.live import LiveSources
 from telemetry.sources.rows import Row, SourceRows
@@ -101,3 +102,23 @@ def test_closing_closes_each() -> None:
     sources.close()
     assert told.is_closed
     assert sources.statuses() == ["0 rows"]
+
+
+class TellsAtItsEnd(Told):
+    """A source that still gives something when it is closed."""
+
+    def start(self, rows: SourceRows) -> None:
+        self._rows = rows
+
+    def close(self) -> None:
+        self._rows.add("samples", self._given)
+
+
+def test_what_a_source_tells_at_its_end_is_written(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    source = TellsAtItsEnd(sample(5))
+    with Collector(log, directories=[], sources=[source]) as collector:
+        collector.stop()
+        collector.run()
+        assert moments(log) == []
+    assert moments(log) == [5]

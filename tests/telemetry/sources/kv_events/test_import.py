@@ -87,8 +87,8 @@ def test_a_name_of_ones_own(tmp_path: Path) -> None:
         capture = tmp_path / name
         capture.write_bytes(raw((0, payload(stored(b"a"), ts=1.7e9, rank=ord(name[0])))))
         run(tmp_path / "log", capture, "--name", "vllm-0")
-    settings = count(tmp_path / "log", "SELECT DISTINCT settings FROM engines")
-    assert settings == [{"settings": '{"kv_events": "vllm-0"}'}]
+    names = count(tmp_path / "log", "SELECT DISTINCT api_url FROM engines")
+    assert names == [{"api_url": "vllm-0"}]
 
 
 def test_lost_messages_and_restarts_are_told(

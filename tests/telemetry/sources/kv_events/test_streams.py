@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from telemetry.sources.kv_events import streams
@@ -70,4 +68,4 @@ def test_an_engine_is_described_once_its_block_size_is_known() -> None:
     assert second is not None
     assert (first.block_size, second.block_size) == (None, 16)
     assert (second.started_ts, second.dp_rank) == (5_000_000_000, 3)
-    assert json.loads(second.settings or "") == {"kv_events": "tcp://a:1", "topic": "kv\\x1b"}
+    assert second.api_url == "tcp://a:1 kv\\x1b"

@@ -54,7 +54,22 @@ def test_a_chosen_instance_counts_for_more_than_its_host() -> None:
 def test_the_description_says_who_it_is_and_when_it_was_first_seen() -> None:
     row = describe(resource(**{"host.name": "h", "process.command_line": "--api-key x"}), 5)
     assert (row.source, row.host, row.started_ts) == ("vllm", "h", 5)
-    assert json.loads(row.settings or "") == {"service.name": "chat", "host.name": "h"}
+    assert json.loads(row.settings or "") == {"service.name": "chat"}
+
+
+@pytest.mark.parametrize(
+    ("more", "host"),
+    [
+        ({"k8s.pod.name": "p", "host.name": "h"}, "p"),
+        ({"service.instance.id": "i", "host.name": "h"}, "h"),
+        ({"service.instance.id": "i"}, "i"),
+        ({"service.instance.id": DRAWN[0]}, None),
+    ],
+)
+def test_where_it_is_stands_in_a_column_that_a_bundle_salts(
+    more: dict[str, str], host: str | None
+) -> None:
+    assert describe(resource(**more), 5).host == host
 
 
 def test_a_resource_that_says_nothing_has_an_engine_too() -> None:

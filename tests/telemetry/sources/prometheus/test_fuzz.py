@@ -27,7 +27,7 @@ def check(lines: list[str]) -> None:
     assert reader.num_unread + nothing <= len(lines)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(LINES, max_size=5))
 @example(["vllm:a{,} 1"])
 @example(['vllm:a{"} 1'])
@@ -37,13 +37,13 @@ def test_lines_of_pieces(lines: list[str]) -> None:
     check(lines)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.text(max_size=60), max_size=5))
 def test_lines_of_anything(lines: list[str]) -> None:
     check(lines)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_a_real_page_cut_anywhere_has_no_number_that_was_not_there(data: st.DataObject) -> None:
     page = real_page()
