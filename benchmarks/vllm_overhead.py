@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attaching import switch
-from benchmarks.attaching.differences import Comparison, Difference, compare
+from benchmarks.attaching.differences import Comparison, Difference, compare, states_of
 from benchmarks.attaching.workloads import WORKLOADS, Requests, Workload
 from engine.runner.tiny_llama import tiny_llama
 from telemetry.ring import ring_directories
@@ -100,6 +100,9 @@ def rounds(
             print(f"{workload.name}, round {number}: {told(found)}", file=sys.stderr, flush=True)
             if is_narrow(found):
                 break
+        else:
+            seen = states_of(file.read_text().splitlines())
+            print(f"{workload.name}, round {number}: never steady; seen {seen}", file=sys.stderr)
     return found
 
 

@@ -50,7 +50,8 @@ SELECT EXISTS (FROM steps WHERE {where}) OR EXISTS (FROM request_arrivals WHERE 
 """
 ROWS_SQL = f"""
 SELECT ts, interval_ns, is_reset, {", ".join(COLUMNS)}
-FROM metric_intervals WHERE {{where}} AND source = '{{source}}' ORDER BY ts
+FROM metric_intervals_between({{start}}, {{end}})
+WHERE engine = {{engine}} AND source = '{{source}}' ORDER BY ts
 """
 
 
@@ -232,9 +233,15 @@ class MetricFacts:
 
     def sql(self, expression: str, condition: str = "true") -> str:
         """Returns a statement that gives one value over these scrapes."""
+        return f"SELECT {expression} AS value FROM {self._scrapes} AND {condition}"
+
+    @property
+    def _scrapes(self) -> str:
+        """The scrapes, as they stand after FROM."""
+        scope = self.scope
         return (
-            f"SELECT {expression} AS value FROM metric_intervals "
-            f"WHERE {self.scope.where()} AND source = '{self.source}' AND {condition}"
+            f"metric_intervals_between({scope.start_ts}, {scope.end_ts}) "
+            f"WHERE engine = {scope.engine} AND source = '{self.source}'"
         )
 
     def between(self, stretch: Stretch) -> str:
@@ -243,10 +250,7 @@ class MetricFacts:
 
     def around(self, condition: str) -> str:
         """Returns the condition that a scrape ends or begins an interval of some kind."""
-        return (
-            "ts IN (SELECT unnest([ts, previous_ts]) FROM metric_intervals "
-            f"WHERE {self.scope.where()} AND source = '{self.source}' AND {condition})"
-        )
+        return f"ts IN (SELECT unnest([ts, previous_ts]) FROM {self._scrapes} AND {condition})"
 
     # ---------------------------------------------------------------------------------- stretches
 
@@ -301,7 +305,10 @@ def read_metric_facts(log: QueryLog, scope: Scope, engine_source: str | None) ->
     source = next((source for source in SOURCES if source in present), None)
     rows: list[dict[str, Any]] = []
     if source is not None:
-        rows = read_rows(log, ROWS_SQL.format(where=scope.where(), source=source).strip())
+        sql = ROWS_SQL.format(
+            engine=scope.engine, start=scope.start_ts, end=scope.end_ts, source=source
+        )
+        rows = read_rows(log, sql.strip())
     return MetricFacts(
         scope=scope,
         source=source if rows else None,

@@ -19,15 +19,16 @@ MIN_OBSERVATIONS = 20
 
 BUCKETS_SQL = """
 WITH storm AS (
-    SELECT ts FROM metric_intervals
-    WHERE {{where}} AND source = '{source}' AND num_preemptions > 0
+    SELECT ts FROM metric_intervals_between({{start}}, {{end}})
+    WHERE engine = {{engine}} AND source = '{source}' AND num_preemptions > 0
 )
 SELECT lower_bound, upper_bound,
        coalesce(sum(num_observations) FILTER (in_storm), 0)::BIGINT AS num_storm,
        coalesce(sum(num_observations) FILTER (NOT in_storm), 0)::BIGINT AS num_calm,
        count(num_observations) AS num_known
-FROM (SELECT *, ts IN (FROM storm) AS in_storm FROM metric_buckets
-      WHERE {{where}} AND source = '{source}' AND histogram = '{histogram}')
+FROM (SELECT *, ts IN (FROM storm) AS in_storm
+      FROM metric_buckets_between({{start}}, {{end}})
+      WHERE engine = {{engine}} AND source = '{source}' AND histogram = '{histogram}')
 GROUP BY lower_bound, upper_bound ORDER BY upper_bound
 """
 

@@ -53,7 +53,7 @@ def calm_numbers(facts: MetricFacts, settings: EngineSettings) -> list[tuple[str
 def _rates(facts: MetricFacts) -> list[tuple[str, str]]:
     outputs, finished = facts["num_generation_tokens"].sum, facts["num_finished"].sum
     told = [] if outputs is None else [("output tokens", count(outputs))]
-    return told + ([] if finished is None else [("requests that ended", count(finished))])
+    return told + ([] if finished is None else [("requests ended", count(finished))])
 
 
 def _grouped(not_measured: list[NotMeasured]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -83,6 +84,12 @@ def compare(lines: Iterable[str], num_running: int, num_waiting: int) -> Compari
         cpu=_difference(pairs, "cpu"),
         wall=_difference(pairs, "wall"),
     )
+
+
+def states_of(lines: Iterable[str], most: int = 3) -> list[tuple[list[list[int]], int]]:
+    """Returns the states that most blocks were in, and how many blocks each."""
+    seen = Counter(json.dumps(json.loads(line)["states"]) for line in lines)
+    return [(json.loads(states), number) for states, number in seen.most_common(most)]
 
 
 def _difference(pairs: Sequence[dict[bool, Any]], clock: str) -> Difference:

@@ -150,5 +150,4 @@ def part_of(scheduler: Any, name: str) -> Any:
 
 def state_of(scheduler: Any, output: Any) -> tuple[int, int, int]:
     """Returns how many run, how many wait, and what the step was given."""
-    num_waiting = len(scheduler.waiting) + len(scheduler.deferred_waiting)
-    return len(scheduler.running), num_waiting, output.total_num_scheduled_tokens
+    return *scheduler.get_request_counts(), output.total_num_scheduled_tokens

@@ -61,8 +61,8 @@ PEERS_SQL = """
 WITH models AS (SELECT engine, any_value(model) AS model FROM engines GROUP BY engine),
 loads AS (
     SELECT m.engine, avg(m.num_waiting) AS waiting, avg(m.num_running) AS running
-    FROM metric_intervals AS m JOIN models AS e USING (engine)
-    WHERE m.ts BETWEEN {{start}} AND {{end}} AND m.source = '{source}'
+    FROM metric_intervals_between({{start}}, {{end}}) AS m JOIN models AS e USING (engine)
+    WHERE m.source = '{source}'
       AND e.model IS NOT DISTINCT FROM (SELECT model FROM models WHERE engine = {{engine}})
     GROUP BY m.engine
 )

@@ -83,7 +83,9 @@ def _sentence(context: Context) -> str:
         return CALM
     share = percent(steps.num_steps_waiting / max(steps.num_steps, 1))
     if steps.last_waiting:
-        return f"No fault found: somebody waited in {share} of steps, {steps.last_waiting:,} still do."
+        return (
+            f"No fault found: somebody waited in {share} of steps, {steps.last_waiting:,} still do."
+        )
     return f"No fault: somebody waited in {share} of steps, and the queue emptied again."
 
 

@@ -4,6 +4,8 @@ What it measures
 ----------------
 Two minutes or more in which requests were set aside at every scrape and never fewer, while KV
 transfers failed; or in which as many loads stayed in progress, where the engine says their stage.
+With a connector configured and adapters off it is also inferred, with low confidence, from requests
+that only gather (three times as many, three more) while others end and blocks are free.
 
 Why it matters
 --------------
@@ -12,8 +14,8 @@ and its slot are lost to the others.
 
 When it stays quiet
 -------------------
-Adapters and grammars share the gauge: without a failed transfer or the stage of the loads it is not
-measured. A queue that goes down now and then moves.
+Adapters and grammars share the gauge: without a failed transfer, the stage of the loads or a
+growing crowd behind a connector it is not measured. A queue that goes down now and then moves.
 
 What to do
 ----------
@@ -30,7 +32,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
+from diagnose.finding import (
+    Action,
+    Cause,
+    Finding,
+    Healthy,
+    Impact,
+    Level,
+    RuleVerdict,
+    Severity,
+)
 from diagnose.metric_facts import MetricFacts, Stretch
 from diagnose.metric_finding import (
     facts_of,
@@ -49,6 +60,14 @@ ID = "remote-kv-wait-stuck"
 
 MIN_STUCK_NS = 120 * NS
 """How long nothing may come back. Source: playbook."""
+MIN_GROWTH = 3
+"""Requests set aside at the end against the beginning, where no failure is counted. Starting value.
+"""
+MIN_MORE = 3
+"""And at least so many more. Starting value."""
+MAX_KV_USED = 0.6
+"""KV gauge up to which blocks are not what they wait for. Source: playbook, as for
+`deferred-slot-exhaustion`."""
 
 
 def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
@@ -63,10 +82,13 @@ def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
         return not_measured(ID, missing)
     stuck = _never_fewer(facts, "num_waiting_deferred")
     if stuck is None:
-        return Healthy(rule=ID, name="remote KV", number="those set aside came back")
+        came = "those set aside came back" if facts["num_waiting_deferred"].max else "0 set aside"
+        return Healthy(rule=ID, name="remote KV", number=came)
     if facts["num_kv_loads_in_progress"].is_measured:
         return Healthy(rule=ID, name="remote KV", number="no load stayed in progress")
     failed = facts.columns["num_failed_transfers"][stuck.intervals]
+    if _only_gathers(context, facts, stuck):
+        return _finding(context, facts, stuck, "num_waiting_deferred")
     if not np.nansum(failed):
         missing = facts.missing("num_failed_transfers") or ("request_events.skip_reason",)
         why = "requests stay set aside; adapters, grammars and remote KV share the gauge"
@@ -79,6 +101,21 @@ def _never_fewer(facts: MetricFacts, column: str) -> Stretch | None:
     with np.errstate(invalid="ignore"):
         never_fewer = np.diff(values, prepend=values[:1]) >= 0
     return facts.longest(values > 0, never_fewer, min_ns=MIN_STUCK_NS)
+
+
+def _only_gathers(context: Context, facts: MetricFacts, stuck: Stretch) -> bool:
+    """Whether requests gather behind a connector while others end: nothing else sets them aside.
+
+    Adapters must be off, and blocks to spare. Grammars remain: hence the low confidence.
+    """
+    settings = context.settings
+    if settings.kv_connector is None or settings.max_loras is not None:
+        return False
+    deferred = facts.columns["num_waiting_deferred"][stuck.scrapes]
+    used = facts.columns["kv_cache_usage_ratio"][stuck.scrapes]
+    ended = np.nansum(facts.columns["num_finished"][stuck.intervals])
+    gathers = deferred[-1] >= max(MIN_GROWTH * deferred[0], deferred[0] + MIN_MORE)
+    return bool(gathers and ended > 0 and np.nanmax(used) < MAX_KV_USED)
 
 
 def _finding(context: Context, facts: MetricFacts, stuck: Stretch, column: str) -> Finding:
@@ -97,13 +134,9 @@ def _finding(context: Context, facts: MetricFacts, stuck: Stretch, column: str) 
         symptom=f"{plural(waiting, 'request')} set aside for {lasted}",
         cause=Cause(
             kind="stuck_loads",
-            sentence=f"stuck loads: {waiting:,} wait, {failed or 0:,} transfers failed (inferred)",
+            sentence=f"stuck loads: {waiting:,} wait, {_failures(failed)} (inferred)",
         ),
-        confidence=(
-            ("high", "the engine says the stage of its loads")
-            if column == "num_kv_loads_in_progress"
-            else ("medium", "adapters and grammars share the gauge; transfers failed meanwhile")
-        ),
+        confidence=_confidence(column, failed),
         rejected=ruled_out(("a busy link", "nobody came back")),
         evidence=(
             number(
@@ -123,6 +156,18 @@ def _finding(context: Context, facts: MetricFacts, stuck: Stretch, column: str) 
         actions=(_time_out(),),
         missing=("connector_loads.stage", "request_events.skip_reason"),
     )  # fmt: skip
+
+
+def _failures(failed: int | None) -> str:
+    return "failures are not counted" if failed is None else f"{failed:,} transfers failed"
+
+
+def _confidence(column: str, failed: int | None) -> tuple[Level, str]:
+    if column == "num_kv_loads_in_progress":
+        return "high", "the engine says the stage of its loads"
+    if failed:
+        return "medium", "adapters and grammars share the gauge; transfers failed meanwhile"
+    return "low", "a connector is configured and no adapters are; grammars share the gauge"
 
 
 def _time_out() -> Action:

@@ -7,8 +7,13 @@ single query, where it costs two to ten times as much on CPU.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 import torch.nn.functional as F  # noqa: N812
+
+Part = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Some keys, their values, and their part of the mask."""
 
 MAX_FOLDED_QUERIES = 16
 """Beyond so many queries a sequence folding brings nothing, and its mask grows."""
@@ -70,6 +75,39 @@ def attend(
     )
     output = output.view(size, num_kv_heads, num_queries, folds, -1).transpose(1, 2)
     return output.reshape(size, num_queries, num_heads, -1)
+
+
+def attend_in_parts(
+    query: torch.Tensor, parts: Iterable[Part], *, scaling: float | None
+) -> torch.Tensor:
+    """Returns `attend`'s output for one query a sequence, over one part of its keys at a time.
+
+    Each part is attended to alone, and the outputs are weighed by the sums of their exponentiated
+    scores. Every query has to see a key of each part.
+
+    Args:
+        query: `[size, 1, num_heads, key_dim]`, on CPU.
+        parts: key, value and mask, shaped and typed as `attend` takes them, with equal dims; a part
+            is done with before the next one is asked for.
+
+    Source: FlashAttention (arXiv:2205.14135), section 3.1.
+    """
+    size, _, num_heads, _ = query.shape
+    outputs, log_sums = [], []
+    for key, value, mask in parts:
+        folds = num_heads // key.shape[1]
+        output, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            query.view(size, key.shape[1], folds, -1),
+            key,
+            value,
+            attn_mask=_fold_mask(mask, folds),
+            scale=scaling,
+        )
+        outputs.append(output)
+        log_sums.append(log_sum)
+    weights = torch.stack(log_sums).softmax(dim=0)[..., None]
+    output = (torch.stack(outputs) * weights).sum(dim=0).to(query.dtype)
+    return output.view(size, 1, num_heads, -1)
 
 
 def _fold_mask(mask: torch.Tensor, folds: int) -> torch.Tensor:

@@ -98,9 +98,14 @@ class PagedKVCache:
     def write(
         self, layer: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> None:
-        """Stores new tokens: key and value `[num_tokens, num_kv_heads, dim]` at `slots`."""
+        """Stores new tokens: key and value `[num_tokens, num_kv_heads, dim]` at `slots`.
+
+        What is not finite becomes 0. A block outlives its request, and whoever gets it next reads
+        it to its end: a mask stops numbers there, but not a NaN.
+        """
         cache = self.layers[layer]
-        cache.view(-1, *cache.shape[2:]).index_copy_(0, slots, torch.cat((key, value), dim=-1))
+        both = torch.cat((key, value), dim=-1).nan_to_num_(0.0, 0.0, 0.0)
+        cache.view(-1, *cache.shape[2:]).index_copy_(0, slots, both)
 
     def gather(self, layer: int, blocks: torch.Tensor) -> torch.Tensor:
         """Returns the blocks' content, `[len(blocks), block_size, num_kv_heads, both dims]`.

@@ -14,7 +14,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from engine.config import KVGroupConfig
-from engine.runner.attention import ATTENTION_NAME, AttentionMetadata, register
+from engine.runner.attention import ATTENTION_NAME, register
+from engine.runner.attention_metadata import AttentionMetadata
 from engine.runner.attention_needs import ask_layers
 from engine.runner.kv_tensors import KVShape
 from engine.runner.layer_groups import group_layers

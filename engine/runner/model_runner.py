@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 from engine.config import ConfigError, EngineConfig
-from engine.runner.attention import AttentionMetadata
+from engine.runner.attention_metadata import AttentionMetadata
 from engine.runner.batch_inputs import BatchInputs
 from engine.runner.input_batch import InputBatch
 from engine.runner.kv_tensors import PagedKVCache

@@ -22,5 +22,5 @@ def status_checks(log: Path) -> Iterator[Check]:
         yield Check("bad", "writing", f"{status.outage}; {remedy}")
     for ring in status.left_alone:
         yield Check("bad", "ring left alone", f"{ring.path}: {ring.reason}")
-    for line in status.sources:
-        yield Check("good", "source", printable(line))
+    for source in status.sources:
+        yield Check("good" if source.is_well else "warn", "source", printable(source.text))

@@ -13,6 +13,7 @@ from typing import Protocol
 import duckdb
 
 from telemetry.sources.rows import SourceRows, write_days
+from telemetry.store.collector_status import SourceStatus
 from telemetry.store.writer import LogWriter
 
 MOST_ROWS = 500_000
@@ -34,6 +35,10 @@ class LiveSource(Protocol):
 
     def close(self) -> None:
         """Ends the threads."""
+
+    @property
+    def is_well(self) -> bool:
+        """Whether it gets what it is there for, as far as it can tell."""
 
     def status(self) -> str:
         """Returns in one line how it does, for `stepscope doctor`."""
@@ -85,9 +90,11 @@ class LiveSources:
                 f"{num_new:,}",
             )
 
-    def statuses(self) -> list[str]:
-        """Returns a line for each source."""
-        return [source.status() for source in self._sources]
+    def statuses(self) -> list[SourceStatus]:
+        """Returns how each source does."""
+        return [
+            SourceStatus(text=source.status(), is_well=source.is_well) for source in self._sources
+        ]
 
     def close(self) -> None:
         """Ends all sources."""

@@ -127,6 +127,24 @@ _OTHERS = (
         "WHERE canonical = 'ttft' ORDER BY rank LIMIT 3",
     ),
     Macro(
+        signature="metric_intervals_between(from_ns, until_ns)",
+        doc="The rows of the view metric_intervals in a stretch of ts, both ends within it, in time "
+        "that grows with the stretch; the scrape before the first is looked for within an hour.",
+        unit="rows",
+        example="SELECT count(*) AS num_scrapes FROM metric_intervals_between(\n"
+        "  (SELECT min(ts) FROM samples), (SELECT max(ts) FROM samples)\n"
+        ")",
+    ),
+    Macro(
+        signature="metric_buckets_between(from_ns, until_ns)",
+        doc="The rows of the view metric_buckets in a stretch of ts, both ends within it, in time "
+        "that grows with the stretch; the scrape before the first is looked for within an hour.",
+        unit="rows",
+        example="SELECT count(DISTINCT histogram) AS num_histograms FROM metric_buckets_between(\n"
+        "  (SELECT min(ts) FROM samples), (SELECT max(ts) FROM samples)\n"
+        ")",
+    ),
+    Macro(
         signature="counter_rise(more, was_reset, rate, covered_ns)",
         doc="What a counter rose by between two scrapes: the difference, or a rate a second times "
         "the time it covers; NULL after a reset. For metric_intervals; ask that.",

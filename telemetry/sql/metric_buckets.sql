@@ -15,7 +15,7 @@
 --:   where the counter fell
 --= SELECT count(DISTINCT histogram) AS num_histograms, sum(num_observations)::BIGINT AS num_observed
 --= FROM metric_buckets
-CREATE OR REPLACE VIEW metric_buckets AS
+CREATE OR REPLACE MACRO metric_buckets_between(from_ns, until_ns) AS TABLE
 WITH counted AS (
   SELECT
     s.engine,
@@ -28,6 +28,9 @@ WITH counted AS (
   FROM samples s
   JOIN histogram_names() n ON n.metric = s.metric
   WHERE isfinite(s.value)
+    -- An hour before, for the scrape before the first one.
+    AND s.ts >= coalesce(from_ns, 3600000000000) - 3600000000000
+    AND s.ts <= coalesce(until_ns, 9223372036854775807)
   GROUP BY ALL
 ),
 cumulative AS (
@@ -60,4 +63,7 @@ SELECT
     round(CASE WHEN NOT fell THEN more - coalesce(lag(more) OVER page, 0) END) AS BIGINT
   ) AS num_observations
 FROM kept
+WHERE ts >= coalesce(from_ns, 0)
 WINDOW page AS (PARTITION BY engine, source, ts, histogram ORDER BY upper_bound);
+CREATE OR REPLACE VIEW metric_buckets AS
+FROM metric_buckets_between(NULL, NULL);

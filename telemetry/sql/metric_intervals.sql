@@ -39,7 +39,7 @@ CREATE OR REPLACE MACRO counter_rise(more, was_reset, rate, covered_ns) AS
   try_cast(
     round(CASE WHEN NOT was_reset THEN coalesce(more, rate * covered_ns / 1e9) END) AS BIGINT
   );
-CREATE OR REPLACE VIEW metric_intervals AS
+CREATE OR REPLACE MACRO metric_intervals_between(from_ns, until_ns) AS TABLE
 WITH spelled AS (
   SELECT
     s.engine,
@@ -55,6 +55,9 @@ WITH spelled AS (
   FROM samples s
   JOIN metric_names() n ON n.metric = s.metric
   WHERE isfinite(s.value)
+    -- An hour before, for the scrape before the first one.
+    AND s.ts >= coalesce(from_ns, 3600000000000) - 3600000000000
+    AND s.ts <= coalesce(until_ns, 9223372036854775807)
     AND (n.label IS NULL OR json_extract_string(s.labels, '$.' || n.label) = n.label_value)
   GROUP BY s.engine, s.source, s.ts, n.canonical, n.kind, n.rank
 ),
@@ -159,4 +162,7 @@ SELECT
   try_cast(round(outputs) AS BIGINT) AS num_generation_tokens_total,
   try_cast(round(preempted) AS BIGINT) AS num_preemptions_total,
   is_reset
-FROM covered;
+FROM covered
+WHERE ts >= coalesce(from_ns, 0);
+CREATE OR REPLACE VIEW metric_intervals AS
+FROM metric_intervals_between(NULL, NULL);

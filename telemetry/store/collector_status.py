@@ -22,14 +22,22 @@ class LeftAlone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceStatus:
+    """How a source inside a collector does, in a line."""
+
+    text: str
+    is_well: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorStatus:
     """What a collector says about itself. `outage` is None while the log can be written."""
 
     num_rings: int
     outage: str | None
     left_alone: list[LeftAlone]
-    sources: list[str] = field(default_factory=list)
-    """A line for each source beside the rings that it listens to."""
+    sources: list[SourceStatus] = field(default_factory=list)
+    """Each source beside the rings that it listens to."""
 
 
 def ask_status(notice: CollectorNotice) -> CollectorStatus | None:
@@ -50,5 +58,5 @@ def _status(data: dict[str, Any]) -> CollectorStatus:
         num_rings=int(data["num_rings"]),
         outage=data["outage"],
         left_alone=[LeftAlone(**each) for each in data["left_alone"]],
-        sources=[str(line) for line in data.get("sources", ())],
+        sources=[SourceStatus(**each) for each in data.get("sources", ())],
     )

@@ -12,7 +12,6 @@ from diagnose.finding import (
     Confidence,
     Finding,
     Healthy,
-    Rejected,
     RuleVerdict,
     Severity,
     finding_id,
@@ -40,7 +39,7 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict | None:
         return not_measured(NOT_ENOUGH_DATA, missing, "neither running nor waiting is measured")
     stall = find_metric_stall(context, facts)
     if stall is not None:
-        return _undetermined(context, facts, stall, earlier)
+        return _undetermined(context, facts, stall)
     if not facts["num_preemptions"].is_measured and _may_preempt(facts):
         why = f"{_number(facts)}, but preemptions are counted nowhere"
         return not_measured(NOT_ENOUGH_DATA, facts.missing("num_preemptions"), why)
@@ -72,9 +71,7 @@ def _sentence(facts: MetricFacts) -> str:
     )
 
 
-def _undetermined(
-    context: Context, facts: MetricFacts, stall: MetricStall, earlier: Earlier
-) -> Finding:
+def _undetermined(context: Context, facts: MetricFacts, stall: MetricStall) -> Finding:
     return Finding(
         id=finding_id("und", context.scope.engine, stall.span.opened_ts),
         rule=UNDETERMINED,
@@ -86,16 +83,7 @@ def _undetermined(
         sentence=f"{stall.sentence} ({facts.told_by}).",
         symptom=stall.sentence,
         cause=unknown(f"missing {', '.join(stall.missing)}"),
-        rejected=_rejected(earlier),
         evidence=stall.evidence,
         missing=stall.missing,
         data_quality=context.data_quality,
-    )
-
-
-def _rejected(earlier: Earlier) -> tuple[Rejected, ...]:
-    return tuple(
-        Rejected(kind="undetermined", name=verdict.name, number=verdict.number)
-        for verdict in earlier.values()
-        if isinstance(verdict, Healthy)
     )

@@ -4,7 +4,7 @@
     hashes      block hashes, keyed, so that they say nothing outside the log
     rows        events -> rows of `kv_events`
     streams     publishers told apart, and the gaps in their numbers
-    endpoints, replay, subscriber     a live source of a collector
+    endpoints, replay, reception, subscriber     a live source of a collector
     captures    messages that lie in files
     command     `stepscope import kv-events`, and the flags of `collect`
 

@@ -29,17 +29,14 @@ class Numbers:
 
     def missing_before(self, number: int) -> range:
         """Returns the messages that should have come before this one and did not."""
-        if self.expected is None or number < self.expected:
+        if self.expected is None:
             return range(0)
-        return range(self.expected, number)
+        return range(self.expected if number >= self.expected else 0, number)
 
     def take(self, number: int) -> None:
         """Takes note of a message; what it jumps over is lost."""
-        if self.expected is not None and number < self.expected:
-            self.num_restarts += 1
-            self.num_lost += number
-        else:
-            self.num_lost += len(self.missing_before(number))
+        self.num_restarts += self.expected is not None and number < self.expected
+        self.num_lost += len(self.missing_before(number))
         self.expected = number + 1
 
 
@@ -91,9 +88,13 @@ class Streams:
     @property
     def num_lost(self) -> int:
         """Messages that never came, of all of them."""
-        return sum(stream.numbers.num_lost for stream in self._known.values())
+        return sum(stream.numbers.num_lost for stream in self._all())
 
     @property
     def num_restarts(self) -> int:
         """How often one of them started anew."""
-        return sum(stream.numbers.num_restarts for stream in self._known.values())
+        return sum(stream.numbers.num_restarts for stream in self._all())
+
+    def _all(self) -> list[Stream]:
+        """Returns them at once: whoever asks for a status is another thread."""
+        return list(self._known.values())

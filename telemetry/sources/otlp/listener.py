@@ -67,6 +67,11 @@ class OtlpListener:
             server.close()
         self._servers.clear()
 
+    @property
+    def is_well(self) -> bool:
+        """Whether it listens; when spans come is up to the engines."""
+        return self._intake is not None
+
     def status(self) -> str:
         """Returns where it listens, and what came."""
         if self._intake is None:

@@ -96,6 +96,11 @@ class Scrape:
         if self._thread.is_alive():
             self._thread.join(timeout=2 * self._timeout)
 
+    @property
+    def is_well(self) -> bool:
+        """Whether the last page came."""
+        return self._failure is None
+
     def status(self) -> str:
         """Returns in one line how it does."""
         told = f"scrapes of {self.target}: {self.num_pages:,} pages"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,9 +86,9 @@ class Blocks:
     # -------------------------------------------------------------------------- who holds what
 
     @property
-    def is_plain(self) -> bool:
-        """Whether there is one KV group, and requests keep all their blocks."""
-        return self._table is not None
+    def plain_block_size(self) -> int | None:
+        """Tokens of a block where there is one KV group, and requests keep all their blocks."""
+        return None if self._table is None else int(self._managers[0].block_size)
 
     @property
     def num_free(self) -> int:
@@ -117,18 +117,20 @@ class Blocks:
         """Blocks whose release waits for a step in flight."""
         return sum(len(blocks) for _, blocks in self._scheduler.deferred_frees)
 
-    def count(self, row: StepRow, kept: Iterable[str]) -> None:
+    def count(self, row: StepRow, kept: Collection[str]) -> None:
         """Counts all blocks into a step's row; what nobody else has is of running requests.
 
         Args:
             kept: requests that have ended and whose blocks a transfer still needs.
         """
         scheduler = self._scheduler
-        waiting = 0
+        waiting = finished = deferred = 0
         if row.num_kv_holding_waiting:
             waiting = sum(self.num_held(r.request_id) for r in scheduler.kv_holding_waiting)
-        finished = sum(map(self.num_held, kept))
-        deferred = self.num_deferred if scheduler.deferred_frees else 0
+        if kept:
+            finished = sum(map(self.num_held, kept))
+        if scheduler.deferred_frees:
+            deferred = self.num_deferred
         free = self.num_free
         if self.is_watching:
             row.num_blocks_free_cached = self.num_free_cached

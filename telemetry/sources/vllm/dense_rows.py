@@ -39,11 +39,7 @@ class DenseRows:
         self._last: StepRequests | None = None
         self._is_sync = not scheduler.scheduler_config.async_scheduling
         self._may_move_on = self._is_sync and not scheduler.num_spec_tokens
-        self._block_size: np.uint32 | None = None
-        """Set where a decoding request holds just the blocks that its tokens fill."""
-        is_plain = not scheduler.num_spec_tokens and scheduler.connector is None
-        if blocks is not None and blocks.is_plain and is_plain:
-            self._block_size = np.uint32(scheduler.block_size)
+        self._block_size = None if blocks is None else _foretold_block_size(scheduler, blocks)
 
     def rows(
         self,
@@ -167,6 +163,14 @@ class DenseRows:
 
     def _held(self, members: list[str]) -> U32 | None:
         return None if self._blocks is None else self._blocks.all_held(members)
+
+
+def _foretold_block_size(scheduler: Any, blocks: Blocks) -> np.uint32 | None:
+    """Returns the block size where a decoding request holds just what its tokens fill."""
+    size = blocks.plain_block_size
+    if size is None or scheduler.num_spec_tokens or scheduler.connector is not None:
+        return None
+    return np.uint32(size)
 
 
 def with_accepted(rows: StepRequests, accepted: dict[int, int]) -> StepRequests:

@@ -11,7 +11,7 @@ from typing import Any
 from telemetry.records import RequestPreempted
 from telemetry.sources.vllm.blocks import Blocks
 from telemetry.sources.vllm.lives import Life, Lives
-from telemetry.sources.vllm.running import RunningScan
+from telemetry.sources.vllm.running import RunningScan, Wanting
 from telemetry.sources.vllm.steps import Steps
 from telemetry.vocabulary import PreemptionCause, VictimRule
 
@@ -50,31 +50,10 @@ class Preemptions:
         life = self._lives.of(victim)
         if life is None:
             return
+        event = self._loss_of(life, victim, is_in_step)
         wanting = self._running.wanting if is_in_step else None
-        beneficiary = None if wanting is None else wanting.request
-        event = RequestPreempted(
-            step=steps.step,
-            ts=steps.clock(),
-            request=life.number,
-            cause=self._cause(victim, beneficiary, is_in_step),
-            victim_rule=self._rule(victim, beneficiary, is_in_step),
-            victim_priority=victim.priority,
-            num_blocks_free_before=self._blocks.num_free,
-            num_computed_tokens_lost=victim.num_computed_tokens,
-            num_in_flight_tokens=victim.num_in_flight_tokens,
-            num_output_tokens_kept=victim.num_output_tokens,
-            num_withdrawn_tokens=0,
-            num_withdrawn_embeds=0,
-            num_withdrawn_drafts=0,
-            was_prefill=int(victim.num_computed_tokens < victim.num_tokens - 1),
-            nth=victim.num_preemptions + 1,
-        )
         if wanting is not None:
-            served = self._lives.of(wanting.request)
-            event.beneficiary = None if served is None else served.number
-            event.beneficiary_allocated = 0
-            event.beneficiary_priority = wanting.request.priority
-            event.num_blocks_needed = wanting.num_blocks_needed
+            self._name_beneficiary(event, wanting)
             self._withdraw(event, victim)
         self._event = event
         self._num_deferred_before = self._blocks.num_deferred
@@ -100,6 +79,37 @@ class Preemptions:
             if life is not None and event.beneficiary == life.number:
                 event.beneficiary_allocated = 1
         self._unsettled.clear()
+
+    def _loss_of(self, life: Life, victim: Any, is_in_step: bool) -> RequestPreempted:
+        """Returns the event as far as it is about the victim alone."""
+        beneficiary = None
+        if is_in_step and self._running.wanting is not None:
+            beneficiary = self._running.wanting.request
+        return RequestPreempted(
+            step=self._steps.step,
+            ts=self._steps.clock(),
+            request=life.number,
+            cause=self._cause(victim, beneficiary, is_in_step),
+            victim_rule=self._rule(victim, beneficiary, is_in_step),
+            victim_priority=victim.priority,
+            num_blocks_free_before=self._blocks.num_free,
+            num_computed_tokens_lost=victim.num_computed_tokens,
+            num_in_flight_tokens=victim.num_in_flight_tokens,
+            num_output_tokens_kept=victim.num_output_tokens,
+            num_withdrawn_tokens=0,
+            num_withdrawn_embeds=0,
+            num_withdrawn_drafts=0,
+            was_prefill=int(victim.num_computed_tokens < victim.num_tokens - 1),
+            nth=victim.num_preemptions + 1,
+        )
+
+    def _name_beneficiary(self, event: RequestPreempted, wanting: Wanting) -> None:
+        """Says for whom the victim goes, and what that one lacks; it has not got it yet."""
+        life = self._lives.of(wanting.request)
+        event.beneficiary = None if life is None else life.number
+        event.beneficiary_allocated = 0
+        event.beneficiary_priority = wanting.request.priority
+        event.num_blocks_needed = wanting.num_blocks_needed
 
     def _withdraw(self, event: RequestPreempted, victim: Any) -> None:
         """Notes what the step had given the victim already, and takes back."""

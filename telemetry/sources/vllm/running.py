@@ -57,13 +57,16 @@ class RunningScan:
         self._wanting = wanting
         self.hears_all = wanting is not None or self.tracks_grants
 
-    def begin(self, throttle_prefills: bool) -> None:
-        """A step begins. Whether it holds prefills back is decided as vLLM does."""
+    def forget(self) -> None:
+        """A step begins behind one in which something was heard."""
         self.wanting = None
         self.granted.clear()
         self.embeds_granted.clear()
-        self.is_throttled = None
+
+    def begin(self, throttle_prefills: bool) -> None:
+        """A step begins. Whether it holds prefills back is decided as vLLM does."""
         self.defers_prefills = False
+        self.is_throttled = None
         if throttle_prefills:
             scheduler = self._scheduler
             self.defers_prefills = not scheduler.prefill_capacity_bound and any(

@@ -21,6 +21,18 @@ class ScanHooks(Parts):
         """Requests that joined the running ones in this step."""
         self.num_hit_tokens = 0
         self.num_external_tokens = 0
+        self.has_scanned = False
+        """Whether anything was heard of the scans of this step that the next one must forget."""
+
+    def forget_scan(self) -> None:
+        """A step begins behind one in which something was heard."""
+        self.has_scanned = False
+        self.running.forget()
+        self.waiting.begin()
+        self.preemptions.begin_step()
+        self.encoder.begin()
+        self.admitted.clear()
+        self.num_hit_tokens = self.num_external_tokens = 0
 
     # ------------------------------------------------------------------------------ blocks
 
@@ -28,6 +40,7 @@ class ScanHooks(Parts):
         self, blocks: Any, request: Any, num_new_tokens: int, **asked: Any
     ) -> None:
         """A request asked for blocks, and got them, or None."""
+        self.has_scanned = True
         if request.status is not self.statuses.RUNNING:
             self._after_admission(blocks, request, num_new_tokens, asked)
             return
@@ -62,25 +75,15 @@ class ScanHooks(Parts):
 
     def _admitted(self, request: Any, life: Life, wish: Wish) -> None:
         """A request has joined the running ones."""
-        now = self.clock()
-        start = request.num_computed_tokens
-        num_hit: int | None = None
-        num_external, loaded = 0, None
-        if start == 0:
-            num_hit, num_external = wish.num_new_computed_tokens, wish.num_external_computed_tokens
-            life.loaded_from = None
-        elif (loaded := self.loads.take_loaded(life, start)) is not None:
-            num_hit, num_external = loaded
-        if loaded is None:
-            self.num_hit_tokens += num_hit or 0
-            self.num_external_tokens += num_external
+        now, name = self.clock(), request.request_id
+        num_hit, num_external, is_async = self._brought(request, life, wish)
         life.is_catching_up = request.status is self.statuses.PREEMPTED
         if life.admitted_ts is None:
             life.admitted_ts = now
         admitted_again(life, now)
-        self.times.leave(request.request_id)
-        self.lives.runs(request.request_id, life)
-        self.admitted[request.request_id] = life
+        self.times.leave(name)
+        self.lives.runs(name, life)
+        self.admitted[name] = life
         self.tell(
             RequestAdmitted(
                 kind=EventKind.resumed if life.is_catching_up else EventKind.admitted,
@@ -89,15 +92,30 @@ class ScanHooks(Parts):
                 request=life.number,
                 num_hit_tokens=num_hit,
                 num_external_tokens=num_external,
-                is_async=int(loaded is not None),
+                is_async=int(is_async),
                 num_scheduled_tokens=wish.num_new_tokens,
             )
         )
+
+    def _brought(self, request: Any, life: Life, wish: Wish) -> tuple[int | None, int, bool]:
+        """Returns the local hit and external tokens behind which a request starts to compute.
+
+        And whether these were loaded beside the steps. The hit is None without a look-up.
+        """
+        if request.num_computed_tokens == 0:
+            life.loaded_from = None
+            num_hit, num_external = wish.num_new_computed_tokens, wish.num_external_computed_tokens
+            self.num_hit_tokens += num_hit
+            self.num_external_tokens += num_external
+            return num_hit, num_external, False
+        loaded = self.loads.take_loaded(life, request.num_computed_tokens)
+        return (None, 0, False) if loaded is None else (*loaded, True)
 
     # ------------------------------------------------------------------------------ waiting
 
     def after_handle_blocked_waiting_request(self, is_ready: bool, request: Any) -> None:
         """The scan of the waiting requests has come to the next one."""
+        self.has_scanned = True
         if not is_ready:
             self.waiting.blocked(request)
             return
@@ -146,11 +164,13 @@ class ScanHooks(Parts):
     ) -> None:
         """The encoder cache has room for an item, or not."""
         if not has_room:
+            self.has_scanned = True
             self.encoder.refused(request, input_id, encoder_compute_budget)
 
     def after_ensure_cache_available(self, is_there: bool, request: Any, *_: Any) -> None:
         """The output of an item can be had, or is on its way."""
         if not is_there:
+            self.has_scanned = True
             self.encoder.on_its_way(request)
 
     def after_allocate_encoder_inputs(
@@ -166,6 +186,7 @@ class ScanHooks(Parts):
 
     def before_preempt_request(self, request: Any, *_: Any, **__: Any) -> None:
         """A request is about to be evicted; nothing of it has been zeroed yet."""
+        self.has_scanned = True
         self.preemptions.about_to_preempt(request)
         self.times.leave(request.request_id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from telemetry.records import DraftCounts, StepRow
@@ -16,9 +17,11 @@ from telemetry.vocabulary import EventKind
 class StepHooks(Parts):
     """Makes a row of each step."""
 
+    has_scanned: bool
     admitted: dict[str, Life]
     num_hit_tokens: int
     num_external_tokens: int
+    forget_scan: Callable[[], None]
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -33,12 +36,9 @@ class StepHooks(Parts):
         """A step begins; it is told where prefills begin to be held back."""
         if self.allocations is not None:
             self.allocations.begin()
+        if self.has_scanned:
+            self.forget_scan()
         self.running.begin(throttle_prefills)
-        self.waiting.begin()
-        self.preemptions.begin_step()
-        self.encoder.begin()
-        self.admitted.clear()
-        self.num_hit_tokens = self.num_external_tokens = 0
         self.steps.begin()
         if self.running.defers_prefills and not self._was_throttled:
             self.tell(self.note(EventKind.throttled, None))
@@ -132,7 +132,7 @@ class StepHooks(Parts):
             tokens = sampled[runner_output.req_id_to_index[name]] if sampled else ()
             if not len(tokens):
                 continue
-            num_accepted = max(len(tokens) - num_own, 0)
+            num_accepted = min(max(len(tokens) - num_own, 0), len(placed))
             life.drafts_placed.append(len(placed))
             life.drafts_accepted.append(num_accepted)
             self._accepted[life.number] = num_accepted

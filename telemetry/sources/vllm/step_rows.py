@@ -50,8 +50,10 @@ class StepRows:
 
     def add_admissions(self, row: StepRow, admitted: Mapping[str, Life]) -> None:
         """Says in a step's row how many joined the running requests."""
-        row.num_resumed = sum(life.is_catching_up for life in admitted.values())
-        row.num_admitted = len(admitted) - row.num_resumed
+        row.num_admitted = row.num_resumed = 0
+        if admitted:
+            row.num_resumed = sum(life.is_catching_up for life in admitted.values())
+            row.num_admitted = len(admitted) - row.num_resumed
 
     def add_stop(self, row: StepRow, stop: AdmissionStop) -> None:
         """Says in a step's row why admission ended."""
@@ -87,7 +89,9 @@ class StepRows:
             row.num_padding_tokens = sum(len(ids) for n, ids in drafts.items() if n in admitted)
         num_placed = row.num_draft_tokens + row.num_padding_tokens
         row.num_placed = num_placed or None
-        recomputed, prefill, num_prefills = self._computing(scheduled, drafts)
+        recomputed = prefill = num_prefills = 0
+        if self._lives.computing:
+            recomputed, prefill, num_prefills = self._computing(scheduled, drafts)
         row.num_recomputed_tokens, row.num_prefill_tokens = recomputed, prefill
         total = output.total_num_scheduled_tokens
         row.num_decode_tokens = total - recomputed - prefill - num_placed

@@ -109,7 +109,7 @@ class Steps:
                 self._recorder.count_preemptions(self.num_preemptions)
             row.updated_ts = self.clock()
             row.update_ns = row.updated_ts - update_ts
-            if not self._repeats_held(step, row):
+            if self._held is None or not self._repeats(self._held, step, row):
                 self._hand_over_or_hold(step, row)
         self.current = next(reversed(self._open.values()), None)
         self._enter_rest()
@@ -181,7 +181,8 @@ class Steps:
         self.current = None
 
     def _hand_over_or_hold(self, step: OpenStep, row: StepRow) -> None:
-        self._publish_held()
+        if self._held is not None:
+            self._publish_held()
         if row.num_scheduled_tokens == 0 and not step.events and self._is_busy():
             self._held = step
             return
@@ -196,9 +197,10 @@ class Steps:
         if held is not None:
             self._hand_over(held)
 
-    def _repeats_held(self, step: OpenStep, row: StepRow) -> bool:
+    @staticmethod
+    def _repeats(last: OpenStep, step: OpenStep, row: StepRow) -> bool:
         """Whether the row says what the held one said; then it is counted there."""
-        held = None if self._held is None else self._held.row
+        held = last.row
         if held is None or step.events or row.num_scheduled_tokens != 0:
             return False
         if row.ts - held.ts > REPEAT_NS:

@@ -8,7 +8,7 @@
 --: most_running [requests, -] most requests running
 --: most_waiting [requests, lower] most requests waiting
 --: most_deferred [requests, lower] most of them set aside
---: most_kv_used [ratio, -] highest KV usage
+--: most_kv_used_ratio [ratio, -] highest KV usage
 --: num_generation_tokens [tokens, higher] output tokens
 --: num_preemptions [preemptions, lower] preemptions that were counted
 --: num_finished [requests, higher] requests that ended
@@ -21,7 +21,7 @@ SELECT
   max(num_running) AS most_running,
   max(num_waiting) AS most_waiting,
   max(num_waiting_deferred) AS most_deferred,
-  max(kv_cache_usage_ratio) AS most_kv_used,
+  max(kv_cache_usage_ratio) AS most_kv_used_ratio,
   sum(num_generation_tokens)::BIGINT AS num_generation_tokens,
   sum(num_preemptions)::BIGINT AS num_preemptions,
   sum(num_finished)::BIGINT AS num_finished,

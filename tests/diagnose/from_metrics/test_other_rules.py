@@ -160,6 +160,36 @@ def test_a_look_alike_is_not_stuck(change: dict[str, object], said: type) -> Non
     assert isinstance(verdict(waiting_for_kv(**change), "remote-kv-wait-stuck"), said)
 
 
+GATHERING = {
+    "failed": [],
+    "deferred": [1, 1, 2, 2, 3, 3, 4, 5],
+    "settings": {"kv_connector": "DynamoConnector"},
+}
+
+
+def test_a_crowd_that_only_grows_behind_a_connector_is_stuck_with_low_confidence() -> None:
+    finding = finding_of(log_of(waiting_for_kv(**GATHERING)), "remote-kv-wait-stuck")
+    assert finding.confidence.level == "low"
+    assert "failures are not counted" in finding.cause.sentence
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"settings": {}},
+        {"settings": {"kv_connector": "DynamoConnector", "max_loras": 4}},
+        {"deferred": steady(8, 38)},
+        {"deferred": [2, 2, 2, 3, 3, 3, 4, 4]},
+        {"kv": steady(8, 0.6)},
+        {"finished": steady(8, 3)},
+    ],
+    ids=("no connector", "adapters", "as many", "hardly more", "blocks used", "nobody ends"),
+)
+def test_a_look_alike_of_such_a_crowd_is_not_measured(change: dict[str, object]) -> None:
+    said = verdict(waiting_for_kv(**(GATHERING | change)), "remote-kv-wait-stuck")
+    assert isinstance(said, NotMeasured)
+
+
 # ------------------------------------------------------------------------------------------ answers
 
 PROMPTS = {"prompt_tps": [0, 0, 0, 900, 900, 900, 0, 0]}

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from engine.runner.attention import AttentionMetadata, paged_attention
+from engine.runner import attention_metadata
+from engine.runner.attention import paged_attention
+from engine.runner.attention_metadata import AttentionMetadata
 from engine.runner.batch_inputs import BatchInputs
 from engine.runner.grouping import batch_order
 from engine.runner.kv_tensors import PagedKVCache
@@ -159,6 +161,32 @@ SHAPES: dict[str, list[tuple[int, int]]] = {
 def test_paged_attention_equals_plain_attention(shape: str, num_heads: int) -> None:
     case = Case(SHAPES[shape], num_heads=num_heads, num_kv_heads=4, seed=len(shape))
     torch.testing.assert_close(case.run(), case.expected(), atol=2e-5, rtol=1e-4)
+
+
+@pytest.fixture
+def small_buffer(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Lets no more than 100 tokens of the cases be gathered at once; longer ones go in parts."""
+    token_bytes = 4 * 2 * 2 * HEAD_DIM
+    monkeypatch.setitem(attention_metadata.MAX_GATHERED_BYTES, "cpu", 100 * token_bytes)
+    return 100
+
+
+@pytest.mark.parametrize("num_heads", [2, 6])
+@pytest.mark.parametrize("sliding_window", [None, 150])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_is_longer_than_the_buffer_is_attended_to_in_parts(
+    shape: str, num_heads: int, sliding_window: int | None, small_buffer: int
+) -> None:
+    case = Case(
+        SHAPES[shape], num_heads=num_heads, num_kv_heads=2, seed=9, sliding_window=sliding_window
+    )
+    torch.testing.assert_close(case.run(), case.expected(), atol=2e-5, rtol=1e-4)
+
+
+def test_the_buffer_stays_small_though_a_sequence_is_long(small_buffer: int) -> None:
+    case = Case([(5000, 1)], num_heads=4, num_kv_heads=2, seed=2)
+    case.run()
+    assert case.cache._gathered.nbytes <= small_buffer * case.cache.token_bytes
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -59,6 +59,14 @@ def test_what_is_written_is_gathered() -> None:
     assert gathered[:, :, 0, 8].tolist() == [[0.0, 2.0], [2.0, 0.0]]
 
 
+@pytest.mark.parametrize("broken", [float("nan"), float("inf"), float("-inf")])
+def test_what_is_not_finite_is_not_handed_on(broken: float) -> None:
+    cache = PagedKVCache.allocate(SHAPE, num_blocks=2, block_size=2, device=CPU)
+    states = torch.full((1, 2, 8), broken, dtype=torch.bfloat16)
+    cache.write(0, torch.tensor([2]), states, states)
+    assert not cache.gather(0, torch.tensor([1])).any()
+
+
 def test_layers_at_one_place_of_their_groups_share_memory() -> None:
     shape = replace(SHAPE, groups=(LayerGroup((1, 3)), LayerGroup((0, 2), 12)))
     cache = PagedKVCache.allocate(shape, num_blocks=3, block_size=16, device=CPU)

@@ -31,7 +31,10 @@ from tests.telemetry.collector.builders import rows as rows_of
 PACKED = Path(__file__).parents[2] / "data" / "step_logs" / "v4.tar.xz"
 WITH_TIMES_OF_THE_LOG = [t for t in BASE_TABLES if t not in ("exports", "clock_anchors")]
 """The collector's clock was another one than the engine's when the log was made."""
-SALTED = {"request_id", "session", "trace_id", "parent_span_id", "host", "boot_id", "peer"}
+SALTED = {
+    *("request_id", "session", "trace_id", "span_id", "parent_span_id"),
+    *("host", "boot_id", "peer"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +63,11 @@ def test_the_whole_window_holds_every_row_and_number(log: Log, whole: Log, table
     names = [c.name for c in BASE_TABLES[table] if c.name not in emptied]
     sql = f"SELECT {', '.join(names)} FROM {table} ORDER BY ALL"
     assert rows(whole, sql) == rows(log, sql)
+
+
+def test_spans_find_their_requests_in_a_bundle_too(log: Log, whole: Log) -> None:
+    joined = "SELECT engine, request FROM request_traces WHERE request IS NOT NULL ORDER BY ALL"
+    assert rows(whole, joined) == rows(log, joined) != []
 
 
 @pytest.mark.parametrize("view", VIEWS)

@@ -13,6 +13,7 @@ from telemetry.records import EngineRow
 from telemetry.sources.live import LiveSources
 from telemetry.sources.rows import Row, SourceRows
 from telemetry.store import open_log
+from telemetry.store.collector_status import SourceStatus
 from telemetry.store.writer import LogWriter
 
 
@@ -22,6 +23,7 @@ class Told:
     def __init__(self, *rows: Row) -> None:
         self._given = rows
         self.is_closed = False
+        self.is_well = True
 
     def start(self, rows: SourceRows) -> None:
         rows.describe(1, EngineRow(model="m"))
@@ -101,7 +103,7 @@ def test_closing_closes_each() -> None:
     sources = LiveSources([told])
     sources.close()
     assert told.is_closed
-    assert sources.statuses() == ["0 rows"]
+    assert sources.statuses() == [SourceStatus(text="0 rows", is_well=True)]
 
 
 class TellsAtItsEnd(Told):

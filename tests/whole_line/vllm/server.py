@@ -58,7 +58,7 @@ class VllmServer:
         Raises:
             LookupError: it is not on the page.
         """
-        page = httpx.get(f"{self.url}/metrics", trust_env=False).raise_for_status().text
+        page = httpx.get(f"{self.url}/metrics", trust_env=False, timeout=60).text
         values = [
             float(line.rpartition(" ")[2])
             for line in page.splitlines()

@@ -52,6 +52,7 @@ def storm(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Sto
             "OTEL_SERVICE_NAME": "storm",
         }
         with serving(installed.python, tiny_llama(), folder / "vllm.log", flags, inside) as server:
+            wait_until(lambda: "(1 connected)" in str(source_lines(log)), PATIENCE_SECONDS)
             bodies = [completion(n, NUM_PROMPT_TOKENS, MAX_TOKENS) for n in range(NUM_REQUESTS)]
             stretch = send(server.url, bodies)
             assert {result.failure for result in stretch.results} == {None}

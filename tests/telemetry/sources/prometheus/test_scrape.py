@@ -93,8 +93,10 @@ def test_no_page_is_no_sample_but_a_gap_with_its_reason(
 ) -> None:
     watched = Watched(server.url)
     watched.once()
+    assert watched.scrape.is_well
     server.answer = answer
     found = watched.once()
+    assert not watched.scrape.is_well
     assert values(found) == {"up": 0}
     assert found[0]["engine"] == engine(server.address)
     assert reason in watched.scrape.status()

@@ -110,6 +110,8 @@ class Settings:
     reserve_whole_prompt: bool = True
     watermark: float = 0.0
     is_async: bool = False
+    num_ahead: int = 0
+    """Steps that are decided before the output of the first one is taken in."""
     num_drafts: int = 0
     drafter: str = "ngram"
     max_loras: int = 0
@@ -487,9 +489,9 @@ class Lab:
     # ------------------------------------------------------------------------- steps
 
     def step(self, *, throttle: bool = False) -> StepTruth:
-        """Runs one step; with asynchronous scheduling, takes in the one before."""
+        """Runs one step; with steps ahead, takes in the oldest one in flight."""
         truth = self.schedule(throttle=throttle)
-        if len(self.in_flight) > int(self.settings.is_async):
+        if len(self.in_flight) > self.settings.num_ahead:
             self.update()
         return truth
 

@@ -26,7 +26,8 @@ class RandomResult:
 
     recorder: ListRecorder
     truth: list[StepTruth]
-    has_drafts: bool
+    counts_ahead: bool
+    """Whether tokens count as computed that may never be: drafts, or several steps in flight."""
 
 
 @dataclass
@@ -64,8 +65,9 @@ def main(arguments: list[str]) -> None:
         recorder = ListRecorder()
         run = RandomRun(seed, model_dir, recorder)
         run.play()
-        has_drafts = bool(run.lab.settings.num_drafts)
-        runs.random[seed] = RandomResult(recorder, run.lab.truth, has_drafts)
+        settings = run.lab.settings
+        counts_ahead = settings.num_drafts > 0 or settings.num_ahead > 1
+        runs.random[seed] = RandomResult(recorder, run.lab.truth, counts_ahead)
     for path in paths:
         vector = json.loads(path.read_text())
         vector_lab = VectorLab(vector, model_dir)

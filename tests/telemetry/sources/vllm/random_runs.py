@@ -24,6 +24,7 @@ def random_settings(seed: int) -> Settings:
     settings = Settings(
         policy="priority" if seed % 4 >= 2 else "fcfs",
         is_async=is_async,
+        num_ahead=(2 if seed % 8 == 7 else 1) if is_async else 0,
         max_num_seqs=r.choice((3, 5, 8, 12)),
         max_num_batched_tokens=r.choice((48, 64, 128, 256)),
         max_model_len=256,

@@ -144,8 +144,8 @@ def test_all_lost_tokens_are_accounted_for(lab: Lab, log: duckdb.DuckDBPyConnect
 def test_recomputed_tokens_of_steps_are_those_of_preemptions(
     lab: Lab, log: duckdb.DuckDBPyConnection
 ) -> None:
-    """Without drafts: those in flight count as computed, and are not always computed again."""
-    plain = [1 + seed for seed, run in lab.runs.random.items() if not run.has_drafts]
+    """Where all that is in flight is computed in the end: what is dropped is not done again."""
+    plain = [1 + seed for seed, run in lab.runs.random.items() if not run.counts_ahead]
     by_step, by_loss = (
         log.execute(
             f"SELECT sum({column})::BIGINT FROM {table} WHERE engine IN (SELECT unnest(?))",

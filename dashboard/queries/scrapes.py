@@ -1,0 +1,25 @@
+"""What the chart of a scraped engine needs: the scrapes, or the extremes of stretches of them."""
+
+from __future__ import annotations
+
+from dashboard.queries.reduction import MAX_STOPS, bin_of, x_of
+from diagnose.metric_facts import Source
+from diagnose.reading import Scope
+
+
+def load(scope: Scope, source: Source) -> str:
+    """Returns a row a scrape; where there are too many, one a stretch with its highest values.
+
+    Columns: `x` (ms since the window's start, of the last scrape in it), `running`, `waiting`,
+    `used`, `preempted` (increase over the stretch), `num_scrapes`.
+    """
+    stretch = max(1, -(-scope.duration_ns // MAX_STOPS))
+    return f"""
+SELECT max({x_of(scope)}) AS x, max(num_running) AS running, max(num_waiting) AS waiting,
+       max(kv_cache_usage_ratio) AS used, sum(num_preemptions)::BIGINT AS preempted,
+       count(*) AS num_scrapes
+FROM metric_intervals_between({scope.start_ts}, {scope.end_ts})
+WHERE engine = {scope.engine} AND source = '{source}'
+GROUP BY {bin_of(stretch)}
+ORDER BY x
+""".strip()
