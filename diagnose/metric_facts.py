@@ -235,6 +235,11 @@ class MetricFacts:
         """Returns a statement that gives one value over these scrapes."""
         return f"SELECT {expression} AS value FROM {self._scrapes} AND {condition}"
 
+    def sql_with_before(self, column: str, expression: str, condition: str) -> str:
+        """Returns the same, where `before` is the column's value at the scrape before."""
+        inside = f"SELECT *, lag({column}) OVER (ORDER BY ts) AS before FROM {self._scrapes}"
+        return f"SELECT {expression} AS value FROM ({inside}) WHERE {condition}"
+
     @property
     def _scrapes(self) -> str:
         """The scrapes, as they stand after FROM."""

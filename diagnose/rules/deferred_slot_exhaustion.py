@@ -113,7 +113,7 @@ def _finding(context: Context, facts: MetricFacts, stuck: Stretch, slots: int) -
             numbers=(("num_deferred", deferred), ("stuck_ns", stuck.duration_ns)),
         ),
         actions=(record_steps(),),
-        missing=("request_events.skip_reason",),
+        missing=("wait_reasons.wait_reason",),
     )  # fmt: skip
 
 

@@ -146,7 +146,7 @@ def _finding(context: Context, adapters: Adapters, num_told: int, share: float) 
                 revert=f"--max-loras {slots}",
             ),
         ),
-        missing=("request_events.skip_reason",),
+        missing=("wait_reasons.wait_reason",),
     )
 
 

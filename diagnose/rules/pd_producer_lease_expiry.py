@@ -107,7 +107,7 @@ def _finding(context: Context, facts: MetricFacts, expired: int) -> Finding:
             numbers=(("num_expired_requests", expired),),
         ),
         actions=(_longer_lease(),),
-        missing=("request_finishes.finish_reason",),
+        missing=("request_finishes.reason",),
     )  # fmt: skip
 
 

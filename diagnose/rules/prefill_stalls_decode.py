@@ -2,10 +2,10 @@
 
 What it measures
 ----------------
-Output tokens a second and running request, in intervals that computed more prompt than output
-tokens, against intervals that computed hardly any prompt. The rule fires where the first is less
-than 60 % of the second, two intervals of each kind or more, with output back afterwards. Intervals
-in which preemptions were counted are left out.
+Output tokens a second, in all and for each running request, in intervals that computed more prompt
+than output tokens, against intervals that computed hardly any prompt. The rule fires where both
+fall below 60 %, with two intervals of each kind or more and output back afterwards. Only intervals
+count in which requests ran at both ends and nobody was preempted.
 
 Why it matters
 --------------
@@ -45,7 +45,7 @@ from diagnose.finding import (
 )
 from diagnose.metric_capacity import record_steps
 from diagnose.metric_facts import Floats, Mask, MetricFacts
-from diagnose.metric_finding import facts_of, found, not_measured, number, ruled_out, too_few
+from diagnose.metric_finding import facts_of, found, not_measured, ruled_out, too_few
 from diagnose.metric_finding import span_of_window as whole
 from diagnose.rule import Context, Earlier, Rule
 from diagnose.words import duration, percent
@@ -74,20 +74,21 @@ def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
         why = f"{mixed.sum()} intervals with prompts and {pure.sum()} without; 2 of each are needed"
         return not_measured(ID, ("steps.num_prefill_tokens",), why)
     ratio = float(np.median(pace[mixed]) / np.median(pace[pure]))
+    outputs = facts.per_second("num_generation_tokens")
+    falls = bool(np.median(outputs[mixed]) < MAX_RATIO * np.median(outputs[pure]))
     comes_back = bool(pure[int(np.flatnonzero(mixed)[0]) :].any())
-    if ratio >= MAX_RATIO or not comes_back:
+    if ratio >= MAX_RATIO or not falls or not comes_back:
         number_ = f"output beside prompts at {percent(ratio)}"
         return Healthy(rule=ID, name="prefill beside decode", number=number_)
     return _finding(context, facts, pace, mixed, pure, ratio)
 
 
 def _pace(facts: MetricFacts) -> Floats:
-    """Returns output tokens a second for each request that ran at the end of an interval."""
+    """Returns output tokens a second for each request that ran, where some did at both ends."""
     running = facts["num_running"].values
-    with np.errstate(divide="ignore", invalid="ignore"):
-        pace: Floats = facts.per_second("num_generation_tokens") / np.where(
-            running > 0, running, np.nan
-        )
+    before = np.append(np.nan, running[:-1])
+    ran = np.where((running > 0) & (before > 0), (running + before) / 2, np.nan)
+    pace: Floats = facts.per_second("num_generation_tokens") / ran
     return pace
 
 
@@ -131,23 +132,30 @@ def _finding(
 def _evidence(
     facts: MetricFacts, mixed: Mask, pure: Mask, ratio: float, calm: float
 ) -> tuple[Evidence, ...]:
-    pace = "num_generation_tokens / (interval_ns / 1e9) / num_running"
+    pace = "num_generation_tokens / (interval_ns / 1e9) / ((num_running + before) / 2)"
     beside = "num_prompt_tokens > num_generation_tokens"
     alone = f"num_prompt_tokens <= {FEW_PROMPTS} * num_generation_tokens"
-    counts = "num_running > 0 AND num_generation_tokens > 0 AND num_preemptions = 0"
+    counts = "num_running > 0 AND before > 0 AND num_generation_tokens > 0 AND num_preemptions = 0"
+    both = f"median({pace}) FILTER ({beside}) / median({pace}) FILTER ({alone})"
     return (
-        number(
-            facts, "output of a running request beside prompts, against without", ratio, "ratio",
-            f"median({pace}) FILTER ({beside}) / median({pace}) FILTER ({alone})",
-            counts,
-            threshold=MAX_RATIO, n=int(mixed.sum() + pure.sum()), provenance="derived",
+        Evidence(
+            name="output of a running request beside prompts, against without",
+            value=ratio,
+            unit="ratio",
+            threshold=MAX_RATIO,
+            n=int(mixed.sum() + pure.sum()),
+            provenance="derived",
+            sql=facts.sql_with_before("num_running", both, counts),
         ),
-        number(
-            facts, "tokens/s of a running request without prompts", calm, "",
-            f"median({pace})", f"{counts} AND {alone}",
-            n=int(pure.sum()), provenance="derived",
+        Evidence(
+            name="tokens/s of a running request without prompts",
+            value=calm,
+            unit="",
+            n=int(pure.sum()),
+            provenance="derived",
+            sql=facts.sql_with_before("num_running", f"median({pace})", f"{counts} AND {alone}"),
         ),
-    )  # fmt: skip
+    )
 
 
 def _actions(context: Context) -> tuple[Action, ...]:

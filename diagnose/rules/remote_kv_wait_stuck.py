@@ -90,9 +90,9 @@ def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
     if _only_gathers(context, facts, stuck):
         return _finding(context, facts, stuck, "num_waiting_deferred")
     if not np.nansum(failed):
-        missing = facts.missing("num_failed_transfers") or ("request_events.skip_reason",)
+        missing = facts.missing("num_failed_transfers") or ("wait_reasons.wait_reason",)
         why = "requests stay set aside; adapters, grammars and remote KV share the gauge"
-        return not_measured(ID, (*missing, "connector_loads.stage"), why)
+        return not_measured(ID, (*missing, "connector_loads.outcome"), why)
     return _finding(context, facts, stuck, "num_waiting_deferred")
 
 
@@ -154,7 +154,7 @@ def _finding(context: Context, facts: MetricFacts, stuck: Stretch, column: str) 
             numbers=(("num_waiting", waiting), ("stuck_ns", stuck.duration_ns)),
         ),
         actions=(_time_out(),),
-        missing=("connector_loads.stage", "request_events.skip_reason"),
+        missing=("connector_loads.outcome", "wait_reasons.wait_reason"),
     )  # fmt: skip
 
 

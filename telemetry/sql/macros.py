@@ -128,8 +128,9 @@ _OTHERS = (
     ),
     Macro(
         signature="metric_intervals_between(from_ns, until_ns)",
-        doc="The rows of the view metric_intervals in a stretch of ts, both ends within it, in time "
-        "that grows with the stretch; the scrape before the first is looked for within an hour.",
+        doc="The rows of the view metric_intervals in a stretch of ts, both ends within it, in "
+        "time that grows with the stretch; the scrape before the first is looked for within an "
+        "hour.",
         unit="rows",
         example="SELECT count(*) AS num_scrapes FROM metric_intervals_between(\n"
         "  (SELECT min(ts) FROM samples), (SELECT max(ts) FROM samples)\n"

@@ -104,7 +104,7 @@ def test_the_stall_s_scrapes_show_loads_that_hold_blocks(stall: MemoryLog) -> No
 def test_the_stall_s_scrapes_do_not_say_whose_loads_or_why_they_wait(stall: MemoryLog) -> None:
     engine = engine_of(stall)
     assert engine.findings[0].cause.kind == "undetermined"
-    assert "connector_loads.stage" in engine.findings[0].missing
+    assert "connector_loads.outcome" in engine.findings[0].missing
     missing: dict[str, Any] = {said.rule: said.missing for said in engine.not_measured}
     assert "steps.num_blocks_waiting" in missing["connector-parked-deadlock"]
 

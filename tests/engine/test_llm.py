@@ -1,4 +1,8 @@
+from pathlib import Path
+
 import pytest
+import torch
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
 from engine.llm import LLM
 from engine.sampling import SamplingParams
@@ -6,6 +10,7 @@ from engine.settings import EngineSettings
 from telemetry.recorder import ListRecorder
 from telemetry.records import RequestFinished
 from telemetry.vocabulary import FinishReason
+from tests.engine.runner.builders import SIZES, plain_choices, save_model
 
 
 def scripted(**settings: object) -> LLM:
@@ -45,3 +50,17 @@ def test_a_standstill_is_an_error_and_not_a_hang() -> None:
 def test_as_many_sampling_parameters_as_prompts() -> None:
     with pytest.raises(ValueError, match="2 prompts came with 1"):
         scripted().generate([[1], [2]], [SamplingParams()])
+
+
+def test_a_model_with_windows_brings_its_kv_groups(tmp_path: Path) -> None:
+    layer_types = ["sliding_attention", "full_attention"]
+    config = Gemma3TextConfig(**SIZES, sliding_window=10, layer_types=layer_types)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        model = Gemma3ForCausalLM(config).eval()
+    save_model(model, tmp_path)
+    llm = LLM(EngineSettings(model=tmp_path, num_gpu_blocks_override=40, block_size=4))
+    assert [group.sliding_window for group in llm.core.config.cache.kv_groups] == [None, 10]
+    prompt = list(range(3, 33))
+    (completion,) = llm.generate([prompt], SamplingParams(max_tokens=20, ignore_eos=True))
+    assert list(completion.token_ids) == plain_choices(model, prompt, completion.token_ids)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.diagnose.scrapes import NS, calm, sample, scraped
-from tests.telemetry.log_builder import LogBuilder, connect, records
+from tests.telemetry.log_builder import START, LogBuilder, connect, records
 
 
 def intervals(*logs: LogBuilder) -> list[dict[str, Any]]:
@@ -133,3 +133,19 @@ def test_a_page_without_a_known_name_is_no_row() -> None:
 def test_the_counters_themselves_are_there_too() -> None:
     rows = intervals(calm(3, gen_tps=[10, 10, 10]))
     assert [row["num_generation_tokens_total"] for row in rows] == [100, 200, 300]
+
+
+def test_a_stretch_has_the_rows_of_the_view_and_knows_the_scrape_before_it() -> None:
+    connection = connect(calm(6), scraped(2, running=[1, 2, 3]))
+    start, end = START + 20 * NS, START + 40 * NS
+    within = records(connection, f"FROM metric_intervals WHERE ts BETWEEN {start} AND {end}")
+    stretch = records(connection, f"FROM metric_intervals_between({start}, {end})")
+    assert len(stretch) == 4
+    assert sorted(stretch, key=str) == sorted(within, key=str)
+    assert all(row["previous_ts"] == row["ts"] - 10 * NS for row in stretch)
+
+
+def test_the_scrape_before_a_stretch_is_not_looked_for_for_ever() -> None:
+    connection = connect(scraped(preempt=[1, 5], interval_s=7200))
+    (row,) = records(connection, f"FROM metric_intervals_between({START + 7200 * NS}, NULL)")
+    assert (row["previous_ts"], row["num_preemptions"]) == (None, None)

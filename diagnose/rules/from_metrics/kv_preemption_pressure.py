@@ -194,7 +194,7 @@ def _loads_cost(facts: MetricFacts) -> tuple[str, ...]:
 def _missing(facts: MetricFacts) -> tuple[str, ...]:
     missing: tuple[str, ...] = ("request_events.cause", "request_events.num_computed_tokens_lost")
     if facts["num_waiting_deferred"].max:
-        return (*missing, *facts.missing("num_kv_loads_completed"), "connector_loads.stage")
+        return (*missing, *facts.missing("num_kv_loads_completed"), "connector_loads.outcome")
     return missing
 
 

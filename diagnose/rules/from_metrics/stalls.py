@@ -133,6 +133,6 @@ def _highest(facts: MetricFacts, waiting: Floats) -> Evidence:
 def _what_is_missing(facts: MetricFacts) -> tuple[str, ...]:
     """Returns what would say why they wait."""
     if facts["num_waiting_deferred"].max:
-        return ("request_events.skip_reason",)
+        return ("wait_reasons.wait_reason",)
     split = facts.missing("num_waiting_capacity")
     return (*split, "steps.stop_reason", "steps.head_blocks_needed")

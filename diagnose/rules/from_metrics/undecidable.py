@@ -15,13 +15,13 @@ UNDECIDABLE: dict[str, tuple[str, ...]] = {
     "prefill-head-of-line": ("steps.top_request_tokens", "steps.token_budget"),
     "priority-inversion": ("request_arrivals.priority",),
     "connector-parked-deadlock": ("steps.num_loaded_not_promoted", "steps.num_blocks_waiting"),
-    "offload-overhead": ("connector_loads.duration_ns",),
-    "grammar-wait-stall": ("request_events.skip_reason",),
+    "offload-overhead": ("connector_loads.load_ns",),
+    "grammar-wait-stall": ("wait_reasons.wait_reason",),
     "encoder-budget-zero-progress": ("steps.encoder_budget", "step_requests.zero_reason"),
     "prefix-cache-thrash": ("request_events.num_missed_blocks_seen_before",),
     "hybrid-cache-alignment": ("request_events.num_hit_tokens_full_group",),
     "prefix-identity-miss": ("request_arrivals.shared_content_blocks",),
-    "client-abort-leak": ("request_finishes.finish_reason",),
+    "client-abort-leak": ("request_finishes.reason",),
 }
 """Rule of the playbook -> what it needs."""
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from telemetry.sources.vllm.guard import Guard
+from telemetry.sources.vllm.lives import Lives
 from telemetry.sources.vllm.running import RunningScan
 
 NAME = "allocate_slots"
@@ -34,6 +35,7 @@ class AllocationWatch:
     def __init__(
         self,
         scheduler: Any,
+        lives: Lives,
         running: Any,
         scan: RunningScan,
         hook: Callable[..., None],
@@ -41,6 +43,7 @@ class AllocationWatch:
     ) -> None:
         """Turns listening on."""
         self._scheduler = scheduler
+        self._lives = lives
         self._manager = scheduler.kv_cache_manager
         self._plain = getattr(self._manager, NAME)
         self._listening = _listening(self._plain, running, scan, hook, guard)
@@ -74,12 +77,17 @@ class AllocationWatch:
             self.is_on = True
 
     def _may_refuse(self) -> bool:
-        """Whether all running requests together could ask for more blocks than are free."""
-        scheduler = self._scheduler
-        each = 2 + scheduler.num_lookahead_tokens // self._block_size
-        tokens = scheduler.max_num_scheduled_tokens // self._block_size
-        most = self._num_groups * (tokens + each * len(scheduler.running))
-        return bool(self._manager.block_pool.get_num_free_blocks() <= most)
+        """Whether all running requests together could ask for more blocks than are free.
+
+        Who decodes takes one more block at most, with drafts a few; the others share the budget.
+        """
+        scheduler, lives, block_size = self._scheduler, self._lives, self._block_size
+        ahead = scheduler.num_spec_tokens + scheduler.num_lookahead_tokens
+        most = (1 + -(-ahead // block_size)) * len(scheduler.running)
+        if lives.computing or len(lives.by_id) < len(scheduler.running):
+            most += scheduler.max_num_scheduled_tokens // block_size + len(scheduler.running)
+        free = self._manager.block_pool.get_num_free_blocks()
+        return bool(free <= self._num_groups * most)
 
 
 def _listening(

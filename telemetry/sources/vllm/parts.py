@@ -67,7 +67,7 @@ class Parts:
     def listen_to_allocations(self, hook: Callable[..., None], guard: Guard) -> None:
         """Has `hook` hear which requests got blocks and which did not, as far as that matters."""
         self.allocations = AllocationWatch(
-            self.scheduler, self.statuses.RUNNING, self.running, hook, guard
+            self.scheduler, self.lives, self.statuses.RUNNING, self.running, hook, guard
         )
 
     def is_busy(self) -> bool:

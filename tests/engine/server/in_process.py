@@ -24,6 +24,7 @@ from engine.server.engine_process import StepLoop, no_recorder
 from engine.server.inbox import Inbox
 from engine.server.messages import EngineReady, Shutdown
 from engine.server.settings import ServerSettings
+from engine.server.tokenizer import Tokenizer
 from engine.settings import EngineSettings
 from telemetry.recorder import NullRecorder
 from telemetry.records import RunClock
@@ -45,10 +46,17 @@ def make_core() -> EngineCore:
 
 
 @contextlib.contextmanager
-def serving_in_process(core: EngineCore, started_ts: int = 1) -> Iterator[str]:
+def serving_in_process(
+    core: EngineCore,
+    started_ts: int = 1,
+    *,
+    settings: ServerSettings | None = None,
+    tokenizer: Tokenizer | None = None,
+) -> Iterator[str]:
     """Serves a core on a free port and yields the address."""
     client = _Client(core, started_ts)
-    app = build_app(client, ServerSettings())
+    client.tokenizer = tokenizer
+    app = build_app(client, settings or ServerSettings())
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

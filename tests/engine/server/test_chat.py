@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from engine.server.settings import ServerSettings
+from engine.server.tokenizer import Tokenizer
+from tests.engine.server.in_process import make_core, serving_in_process
 from tests.engine.server.server_process import ServerProcess, wait_until
+from tests.engine.server.small_tokenizers import byte_tokenizer
 
 HELLO = [{"role": "user", "content": "Hello"}]
 HELLO_AS_TEXT = "user: Hello\nassistant: "
@@ -79,7 +86,7 @@ def test_a_stream_carries_its_usage_last_when_asked(http: httpx.Client) -> None:
 
 
 def test_without_a_number_an_answer_may_take_the_room_that_there_is(http: httpx.Client) -> None:
-    usage = chat(http)["usage"]
+    usage = chat(http, messages=[{"role": "user", "content": "x" * 950}])["usage"]
     assert usage["total_tokens"] == 63 * 16 + 1
 
 
@@ -182,3 +189,53 @@ def test_a_model_can_be_looked_up_by_its_name(http: httpx.Client) -> None:
     (card,) = http.get("/v1/models").json()["data"]
     assert http.get("/v1/models/tiny-llama").json() == card
     assert http.get("/v1/models/org/other").status_code == 404
+
+
+def post_in_process(template: str | None, tokenizer: Tokenizer | None) -> httpx.Response:
+    settings = ServerSettings(chat_template=template)
+    with serving_in_process(make_core(), settings=settings, tokenizer=tokenizer) as url:
+        body = {"messages": HELLO, "max_tokens": 2}
+        return httpx.post(f"{url}/v1/chat/completions", json=body, trust_env=False)
+
+
+def test_a_template_of_the_settings_is_used() -> None:
+    answer = post_in_process("{{ messages[0].content }}!", byte_tokenizer())
+    assert answer.json()["usage"]["prompt_tokens"] == len("Hello!")
+
+
+@pytest.mark.parametrize(
+    ("template", "tokenizer", "says"),
+    [
+        ("{{ messages }}", None, "has no tokenizer.json"),
+        (None, byte_tokenizer(), "has no chat template: start the server with --chat-template"),
+        ("", byte_tokenizer(), "give no tokens"),
+        ("{{ raise_exception('no') }}", byte_tokenizer(), "refuses these messages: no"),
+    ],
+)
+def test_a_model_that_cannot_chat_says_why(
+    template: str | None, tokenizer: Tokenizer | None, says: str
+) -> None:
+    answer = post_in_process(template, tokenizer)
+    assert answer.status_code == 400
+    assert says in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"), [(None, "cannot be read"), ("{% for %}", "the chat template is broken")]
+)
+def test_a_template_that_cannot_be_used_is_told_before_anything_starts(
+    content: str | None, says: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.jinja"
+    if content is not None:
+        path.write_text(content)
+    serve = ["-m", "stepscope", "serve", "--no-record", "--port", "0"]
+    ended = subprocess.run(
+        [sys.executable, *serve, "--chat-template", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 2
+    assert says in ended.stderr
+    assert "Traceback" not in ended.stderr

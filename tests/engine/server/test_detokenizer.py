@@ -3,31 +3,12 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer as HFTokenizer
-from tokenizers import decoders, models, pre_tokenizers
 
 from engine.sampling import SamplingParams
 from engine.server.completion_text import CompletionText
 from engine.server.detokenizer import Detokenizer
 from engine.server.tokenizer import Tokenizer
-
-
-def byte_tokenizer() -> Tokenizer:
-    """A token a byte: characters beyond ASCII take several."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    inner = HFTokenizer(models.BPE({symbol: i for i, symbol in enumerate(alphabet)}, []))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    inner.decoder = decoders.ByteLevel()
-    return Tokenizer(inner)
-
-
-def word_tokenizer() -> Tokenizer:
-    """A token a word, with the space in front of it; the decoder drops the first space."""
-    words = ["▁red", "▁green", "▁blue", "ish", "."]
-    inner = HFTokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, "."))
-    inner.decoder = decoders.Metaspace()
-    return Tokenizer(inner)
-
+from tests.engine.server.small_tokenizers import byte_tokenizer, word_tokenizer
 
 TOKENIZERS = {"byte": byte_tokenizer(), "word": word_tokenizer()}
 

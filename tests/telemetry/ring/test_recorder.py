@@ -249,3 +249,11 @@ def test_the_heart_beats_by_itself(tmp_path: Path) -> None:
         ring._stop.wait(0.01)
     assert reader.state().heartbeat_ns > first
     ring.close()
+
+
+def test_an_error_of_whoever_records_is_counted(tmp_path: Path) -> None:
+    ring = small_ring(tmp_path)
+    ring.count_error("a hook failed")
+    assert RingReader(ring.path).state().recorder_errors == 1
+    ring.close()
+    ring.count_error("too late")

@@ -9,6 +9,7 @@ import pytest
 
 from telemetry.sources.vllm.allocations import AllocationWatch
 from telemetry.sources.vllm.guard import Guard
+from telemetry.sources.vllm.lives import Lives
 
 RUNNING, WAITING = object(), object()
 
@@ -38,13 +39,16 @@ class Stage:
             kv_cache_manager=self.manager,
             lora_config=None,
             num_lookahead_tokens=0,
+            num_spec_tokens=0,
             max_num_scheduled_tokens=160,
-            running=[],
+            running=[object(), object()],
         )
+        self.lives = Lives()
+        self.lives.by_id = {"a": None, "b": None}  # type: ignore[dict-item]
         self.heard: list[Any] = []
         self.scan = SimpleNamespace(hears_all=False)
         guard = Guard(lambda what: None, lambda what: None)
-        self.watch = AllocationWatch(scheduler, RUNNING, self.scan, self._hear, guard)  # type: ignore[arg-type]
+        self.watch = AllocationWatch(scheduler, self.lives, RUNNING, self.scan, self._hear, guard)  # type: ignore[arg-type]
 
     def _hear(self, blocks: Any, request: Any, num_new_tokens: int) -> None:
         self.heard.append((blocks, request.status))
@@ -79,12 +83,21 @@ def test_a_refusal_is_heard_of(stage: Stage) -> None:
 
 
 def test_what_a_running_request_gets_is_heard_of_only_where_it_matters(stage: Stage) -> None:
-    stage.manager.num_free = 5
+    stage.manager.num_free = 2
     stage.watch.begin()
     stage.ask(RUNNING)
     stage.scan.hears_all = True
     stage.ask(RUNNING)
     assert stage.heard == [("blocks", RUNNING)]
+
+
+def test_who_computes_a_prompt_may_ask_for_many_blocks(stage: Stage) -> None:
+    stage.manager.num_free = 5
+    stage.watch.begin()
+    assert not stage.watch.is_on
+    stage.lives.computing = {"a": None}  # type: ignore[dict-item]
+    stage.watch.begin()
+    assert stage.watch.is_on
 
 
 def test_a_hook_of_somebody_else_stays(stage: Stage) -> None:
