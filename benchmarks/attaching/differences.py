@@ -56,10 +56,15 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What one workload gave: the scheduler's CPU and the whole step, by the wall's clock."""
+    """What one workload gave: the scheduler's CPU and the whole step, by the wall's clock.
+
+    `cpu` is `schedule()` and `update_from_output()` together.
+    """
 
     num_pairs: int
     num_steps: int
+    schedule: Difference
+    update: Difference
     cpu: Difference
     wall: Difference
 
@@ -80,8 +85,10 @@ def compare(lines: Iterable[str], num_running: int, num_waiting: int) -> Compari
         return None
     return Comparison(
         num_pairs=len(pairs),
-        num_steps=sum(len(block["cpu"]) - WARM_STEPS for pair in pairs for block in pair.values()),
-        cpu=_difference(pairs, "cpu"),
+        num_steps=sum(len(block["wall"]) - WARM_STEPS for pair in pairs for block in pair.values()),
+        schedule=_difference(pairs, "schedule"),
+        update=_difference(pairs, "update"),
+        cpu=_difference(pairs, "schedule", "update"),
         wall=_difference(pairs, "wall"),
     )
 
@@ -92,9 +99,12 @@ def states_of(lines: Iterable[str], most: int = 3) -> list[tuple[list[list[int]]
     return [(json.loads(states), number) for states, number in seen.most_common(most)]
 
 
-def _difference(pairs: Sequence[dict[bool, Any]], clock: str) -> Difference:
-    off, on = (
-        [[ns / 1000 for ns in pair[is_on][clock][WARM_STEPS:]] for pair in pairs]
-        for is_on in (False, True)
-    )
+def _difference(pairs: Sequence[dict[bool, Any]], *clocks: str) -> Difference:
+    """Returns the difference of the sum of some clocks."""
+    off, on = ([_us(pair[is_on], clocks) for pair in pairs] for is_on in (False, True))
     return Difference.of(off, on)
+
+
+def _us(block: dict[str, Any], clocks: Sequence[str]) -> list[float]:
+    steps = zip(*(block[clock][WARM_STEPS:] for clock in clocks), strict=True)
+    return [sum(times) / 1000 for times in steps]

@@ -16,6 +16,7 @@ import json
 import os
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -59,7 +60,8 @@ class Block:
 
     is_on: bool
     began: list[int] = field(default_factory=list)
-    cpu: list[int] = field(default_factory=list)
+    schedule: list[int] = field(default_factory=list)
+    update: list[int] = field(default_factory=list)
     states: set[tuple[int, int, int]] = field(default_factory=set)
     """Running and waiting requests and scheduled tokens: one entry where nothing changed."""
 
@@ -68,7 +70,8 @@ class Block:
         ends = [*self.began[1:], end]
         wall = [after - before for before, after in zip(self.began, ends, strict=True)]
         states = sorted(self.states)
-        return json.dumps({"on": self.is_on, "cpu": self.cpu, "wall": wall, "states": states})
+        cpu = {"schedule": self.schedule, "update": self.update}
+        return json.dumps({"on": self.is_on, **cpu, "wall": wall, "states": states})
 
 
 class Switch:
@@ -84,21 +87,18 @@ class Switch:
         self._file: IO[str] = (folder / f"{os.getpid()}.jsonl").open("w", buffering=1)
         self._random = random.Random(0)
         self._order: list[bool] = []
-        self._cpu = 0
-        self._time("schedule")
-        self._time("update_from_output")
         self._block = self._next_block()
+        self._time("schedule", lambda: self._block.schedule)
+        self._time("update_from_output", lambda: self._block.update)
 
     def begin_step(self) -> None:
         """Takes down the step before, and switches where a block is complete."""
         now, block = time.perf_counter_ns(), self._block
         if block.began:
-            block.cpu.append(self._cpu)
             if len(block.began) == STEPS_A_BLOCK:
                 self._file.write(block.line(now) + "\n")
                 block = self._block = self._next_block()
                 now = time.perf_counter_ns()
-        self._cpu = 0
         block.began.append(now)
 
     def _next_block(self) -> Block:
@@ -114,14 +114,14 @@ class Switch:
                 vars(part).pop(name, None)
         return Block(is_on)
 
-    def _time(self, name: str) -> None:
-        """Has the thread's CPU time of one method of the scheduler added up."""
+    def _time(self, name: str, times: Callable[[], list[int]]) -> None:
+        """Has the thread's CPU time of one method of the scheduler taken down."""
         scheduler, clock = self._scheduler, time.thread_time_ns
 
         def timed(*args: Any) -> Any:
             begin = clock()
             result = getattr(type(scheduler), name)(scheduler, *args)
-            self._cpu += clock() - begin
+            times().append(clock() - begin)
             if name == "schedule":
                 self._block.states.add(state_of(scheduler, result))
             return result
