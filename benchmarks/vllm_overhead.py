@@ -3,7 +3,7 @@
     python -m benchmarks.vllm_overhead [--workload NAME ...] [--max-rounds N] [--json FILE]
 
 Each workload has a server of its own, as two servers differ by more than recording costs. Inside
-its engine core recording is turned on and off every 16 steps, in random order within each pair of
+its engine core recording is turned on and off every 64 steps, in random order within each pair of
 blocks; off is vLLM's own code. Two clocks: the thread's CPU in `schedule()` and
 `update_from_output()` together, and the wall's from one step to the next. Rounds go on until both
 intervals are narrow enough, or for as many as are allowed. No collector runs beside it.

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-WARM_STEPS = 2
-"""Steps after a switch that are left out: the other side's code has to come back into the cache."""
+WARM_STEPS = 16
+"""Steps after a switch that are left out: the code that was off comes back into caches, and the
+interpreter adapts itself to it again. It takes about ten steps."""
 NUM_DRAWS = 4000
 
 

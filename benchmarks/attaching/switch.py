@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-STEPS_A_BLOCK = 16
+STEPS_A_BLOCK = 64
 PARTS = (
     "kv_cache_manager",
     "kv_cache_manager.block_pool",
@@ -94,11 +94,10 @@ class Switch:
     def begin_step(self) -> None:
         """Takes down the step before, and switches where a block is complete."""
         now, block = time.perf_counter_ns(), self._block
-        if block.began:
-            if len(block.began) == STEPS_A_BLOCK:
-                self._file.write(block.line(now) + "\n")
-                block = self._block = self._next_block()
-                now = time.perf_counter_ns()
+        if len(block.began) == STEPS_A_BLOCK:
+            self._file.write(block.line(now) + "\n")
+            block = self._block = self._next_block()
+            now = time.perf_counter_ns()
         block.began.append(now)
 
     def _next_block(self) -> Block:

@@ -118,9 +118,9 @@ def _read_prompt(
             request.messages,
             special_tokens=tokenizer.special_tokens,
             add_generation_prompt=request.body.add_generation_prompt,
-            **(request.body.chat_template_kwargs or {}),
+            variables=request.body.chat_template_kwargs,
         )
-    except (ChatTemplateError, TypeError) as error:
+    except ChatTemplateError as error:
         raise bad_request(str(error), "messages") from None
     token_ids = tokenizer.encode_as_it_is(text)
     if not token_ids:

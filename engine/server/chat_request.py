@@ -11,6 +11,9 @@ from engine.server.request_body import GenerationBody, read_body
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
+TEMPLATE_FIELDS = {"messages", "add_generation_prompt"}
+"""What templates are told anyway."""
+
 MESSAGE_FIELDS = {"role", "content", "name", "refusal", "tool_calls", "tool_call_id"}
 
 NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
@@ -62,6 +65,12 @@ def parse_chat_request(raw: bytes) -> ChatRequest:
         ApiError: 400, with the field that is wrong and what would be right.
     """
     body = read_body(raw, ChatBody, NEUTRAL_VALUES)
+    taken = TEMPLATE_FIELDS & (body.chat_template_kwargs or {}).keys()
+    if taken:
+        raise bad_request(
+            f"chat_template_kwargs has {min(taken)}, which is a field of its own: leave it out",
+            "chat_template_kwargs",
+        )
     given = body.max_completion_tokens
     max_tokens = body.max_tokens if given is None else given
     if max_tokens is not None:

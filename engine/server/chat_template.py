@@ -49,7 +49,7 @@ class ChatTemplate:
         *,
         special_tokens: Mapping[str, str],
         add_generation_prompt: bool,
-        **variables: Any,
+        variables: Mapping[str, Any] | None = None,
     ) -> str:
         """Returns the conversation as text.
 
@@ -57,14 +57,19 @@ class ChatTemplate:
             messages: each with `role` and `content`.
             special_tokens: texts of `bos_token` and others, for the template to spell.
             add_generation_prompt: end with the beginning of an answer.
-            variables: what else the template is told.
+            variables: what else the template is told; the names above are taken.
 
         Raises:
             ChatTemplateError: the template does not take these messages.
         """
-        given = {**special_tokens, **variables, "messages": messages}
+        given = {
+            **special_tokens,
+            **(variables or {}),
+            "messages": messages,
+            "add_generation_prompt": add_generation_prompt,
+        }
         try:
-            return self._template.render(**given, add_generation_prompt=add_generation_prompt)
+            return self._template.render(given)
         except ChatTemplateError:
             raise
         except Exception as error:  # a template is a stranger's program: anything may come

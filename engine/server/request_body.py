@@ -109,6 +109,11 @@ def read_body(raw: bytes, kind: type[Body], neutral: Mapping[str, tuple[Any, ...
 def _load_object(raw: bytes) -> dict[str, Any]:
     try:
         body = json.loads(raw)
+        if b"\\u" in raw or b"\xed" in raw:  # only there can half a surrogate pair be
+            json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise bad_request(f"the body has {half!r}, half a surrogate pair: it is no text") from None
     except ValueError as error:
         raise bad_request(f"the body is not JSON: {error}") from None
     except RecursionError:

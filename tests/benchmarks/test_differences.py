@@ -15,9 +15,9 @@ STEADY = [[4, 64, 4]]
 def block(is_on: bool, us: float, states: list[list[int]] = STEADY) -> str:
     """Returns a block of six steps that took `us` each, after warm ones that took far longer."""
     steps = [1_000_000] * WARM_STEPS + [round(us * 1000)] * 6
-    return json.dumps(
-        {"on": is_on, "cpu": steps, "wall": [10 * n for n in steps], "states": states}
-    )
+    halves = [n // 2 for n in steps]
+    cpu = {"schedule": halves, "update": halves}
+    return json.dumps({"on": is_on, **cpu, "wall": [10 * n for n in steps], "states": states})
 
 
 def test_a_difference_is_recorded_less_unrecorded_without_the_warm_steps() -> None:
@@ -25,7 +25,7 @@ def test_a_difference_is_recorded_less_unrecorded_without_the_warm_steps() -> No
     assert found is not None
     assert (found.num_pairs, found.num_steps) == (2, 24)
     assert (found.cpu.off, found.cpu.on, found.cpu.mean) == (21, 31, 10)
-    assert found.wall.mean == 100
+    assert (found.schedule.mean, found.update.mean, found.wall.mean) == (5, 5, 100)
 
 
 def test_a_pair_in_which_anything_changed_is_left_out() -> None:

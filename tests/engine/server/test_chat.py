@@ -169,8 +169,8 @@ PART = {"type": "image_url", "image_url": {"url": "data:,"}}
         (
             {"messages": HELLO, "chat_template_kwargs": {"messages": []}},
             400,
-            "messages",
-            "multiple",
+            "chat_template_kwargs",
+            "has messages, which is a field of its own",
         ),
         ({"messages": HELLO, "stream_options": {}}, 400, "stream_options", "only allowed"),
     ],

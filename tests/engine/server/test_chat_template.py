@@ -16,7 +16,10 @@ TURNS = [
 
 def render(source: str, messages: list[dict[str, Any]] = TURNS, **variables: Any) -> str:
     return ChatTemplate(source).render(
-        messages, special_tokens={"bos_token": "<s>"}, add_generation_prompt=True, **variables
+        messages,
+        special_tokens={"bos_token": "<s>"},
+        add_generation_prompt=True,
+        variables=variables,
     )
 
 

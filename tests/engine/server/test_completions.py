@@ -252,6 +252,28 @@ def test_a_body_that_is_nested_too_deeply_is_refused(http: httpx.Client) -> None
     assert "nested too deeply" in answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("half", [rb"\ud800", rb"\uDC00x", b"\xed\xa0\x80"])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("completions", b'{"prompt": "a%s"}'),
+        ("chat/completions", b'{"messages": [{"role": "user", "content": "a%s"}]}'),
+        ("completions", b'{"prompt": "a", "stop": ["%s"]}'),
+    ],
+)
+def test_half_a_surrogate_pair_is_refused(
+    http: httpx.Client, path: str, body: bytes, half: bytes
+) -> None:
+    answer = http.post(f"/v1/{path}", content=body % half)
+    assert answer.status_code == 400
+    assert "half a surrogate pair" in answer.json()["error"]["message"]
+
+
+def test_a_whole_surrogate_pair_is_text(http: httpx.Client) -> None:
+    answer = http.post("/v1/completions", content=rb'{"prompt": "\ud83d\ude00", "max_tokens": 1}')
+    assert answer.json()["usage"]["prompt_tokens"] == 1 + len("😀".encode())
+
+
 def test_an_unknown_path_is_answered_as_the_api_answers(http: httpx.Client) -> None:
     answer = http.get("/v2/nothing")
     assert answer.status_code == 404

@@ -69,6 +69,7 @@ def test_it_streams_a_chat_to_its_usage(client: openai.OpenAI) -> None:
             max_tokens=12,
             stream=True,
             stream_options={"include_usage": True},
+            extra_body={"ignore_eos": True},
         )
     )
     assert chunks[0].choices[0].delta.role == "assistant"
