@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hypothesis import Phase, settings
 
+settings.register_profile("ordinary", deadline=None)  # no test depends on an absolute time
 settings.register_profile("deep", max_examples=5000, deadline=None, print_blob=True)
 settings.register_profile(
     "broken",
@@ -16,3 +17,4 @@ settings.register_profile(
     derandomize=True,
     phases=(Phase.explicit, Phase.generate),
 )
+settings.load_profile("ordinary")

@@ -3,10 +3,13 @@
 `Runner` is the seam: one call a step. Its tour:
 
 * `scripted`: a runner without a model (standard library only), for tests and fault drills.
-* `input_batch`: the persistent batch in numpy, driven by the scheduler's deltas alone;
-  `grouping`: which of its sequences attend together.
-* `kv_tensors`: the paged KV cache and how many blocks fit; `attention`: attention over it, called
-  by the `transformers` model; `model`: a checkpoint, loaded; `tiny_llama`: one made on the spot.
+* `checkpoints`: from a model's name to its directory; `gguf_file` unpacks one, `tiny_llama` makes
+  one on the spot. `model`: a checkpoint, loaded; `attention_needs`: what its layers ask for.
+* `input_batch`: the persistent batch in numpy, driven by the scheduler's deltas alone, and its
+  `batch_inputs`; `grouping`: which of its sequences attend together.
+* `layer_groups`: which layers share block tables; `kv_tensors`: the paged KV cache and how many
+  blocks fit; `attention`: attention over it, called by the `transformers` model
+  (`attention_metadata` is what a step's layers share, `attention_math` the arithmetic).
 * `sampler`: from logits to tokens. `model_runner`: all of it in one `execute()`.
 
 Importing this package loads no torch. It does tell torch's threads, unless the environment says

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,14 @@ from diagnose.json_output import to_document
 from diagnose.report import write_report
 from stepscope import main
 from telemetry.store import open_log
+from tests.captured import DATA, captured_scrapes
 from tests.diagnose.logs import MemoryLog, log_of
 from tests.diagnose.scrapes import read_scrapes
-
-CAPTURED = Path(__file__).parents[1] / "data" / "vllm"
 
 
 def captured(name: str, directory: Path) -> MemoryLog:
     """The scrapes of a packed directory."""
-    with tarfile.open(CAPTURED / "scrapes" / f"{name}.tar.xz") as archive:
-        archive.extractall(directory, filter="data")
-    pages = next(directory.rglob("*.prom")).parent
-    return log_of(*read_scrapes(pages))
+    return log_of(*read_scrapes(captured_scrapes(name, directory)))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +37,7 @@ def stall(tmp_path_factory: pytest.TempPathFactory) -> MemoryLog:
 def console(tmp_path_factory: pytest.TempPathFactory) -> Diagnosis:
     """The storm's log alone, imported and diagnosed."""
     log = tmp_path_factory.mktemp("console")
-    file = CAPTURED / "logs" / "serve_capture.log.gz"
+    file = DATA / "logs" / "serve_capture.log.gz"
     assert main(["import", "vllm-log", str(file), "--log", str(log)]) == 0
     with open_log(log) as opened:
         return diagnose(opened)

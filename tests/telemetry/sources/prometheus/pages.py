@@ -15,24 +15,17 @@ from telemetry.sources.prometheus.engines import number_of
 from telemetry.sources.prometheus.pages import import_scrapes
 from telemetry.sources.telling import ImportTold
 from telemetry.store import open_log
+from tests.captured import DATA
 
-DATA = Path(__file__).parents[3] / "data" / "vllm" / "scrapes"
 START = 1_790_000_000
 """Seconds since the Unix epoch at which written pages begin."""
 MODEL = "tiny-llama"
 
 
-def captured(into: Path, name: str) -> Path:
-    """Unpacks pages that were captured from a real vLLM; returns their directory."""
-    with tarfile.open(DATA / f"{name}.tar.xz") as packed:
-        packed.extractall(into, filter="data")
-    return into / name
-
-
 @cache
 def real_page(name: str = "preemption_storm", number: int = 8) -> str:
     """Returns the text of a page that was captured from a real vLLM."""
-    with tarfile.open(DATA / f"{name}.tar.xz") as packed:
+    with tarfile.open(DATA / "scrapes" / f"{name}.tar.xz") as packed:
         members = sorted(m.name for m in packed.getmembers() if m.isfile())
         file = packed.extractfile(members[number])
         assert file is not None

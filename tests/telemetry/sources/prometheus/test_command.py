@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import stepscope
+from tests.captured import captured_scrapes
 from tests.telemetry.sources.prometheus.pages import (
     START,
-    captured,
     engine,
     rows,
     serving,
@@ -30,7 +30,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_a_directory(tmp_path: Path, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    directory = captured(tmp_path, "connector_stall")
+    directory = captured_scrapes("connector_stall", tmp_path)
     assert run(log, str(directory)) == 0
     told = capsys.readouterr()
     assert f"{directory}: 9,930 rows of 30 pages" in told.out

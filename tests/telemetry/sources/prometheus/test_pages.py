@@ -10,10 +10,10 @@ import pytest
 
 from telemetry.errors import ImportRefused
 from telemetry.sources.prometheus.pages import import_file
+from tests.captured import captured_scrapes
 from tests.telemetry.sources.prometheus.pages import (
     START,
     bring,
-    captured,
     engine,
     real_page,
     rows,
@@ -29,7 +29,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_a_captured_storm_is_in_the_log_as_it_was_scraped(tmp_path: Path, log: Path) -> None:
-    told = bring(log, captured(tmp_path, "preemption_storm"))
+    told = bring(log, captured_scrapes("preemption_storm", tmp_path))
     assert (told.num_read, told.num_unread, told.num_rows) == (24, 0, 24 * 400)
     number = engine("preemption_storm")
     assert rows(log, "SELECT engine, num_usable_blocks, max_num_seqs FROM engines") == [
@@ -61,7 +61,7 @@ def test_labels_and_buckets_are_as_scraped(tmp_path: Path, log: Path) -> None:
 
 
 def test_what_is_no_page_of_an_engine_is_counted_and_shown(tmp_path: Path, log: Path) -> None:
-    directory = captured(tmp_path, "connector_stall")
+    directory = captured_scrapes("connector_stall", tmp_path)
     at = 1_795_954_100
     (directory / f"a_{at}.prom").write_text("<html>\x1b[31m502 Bad Gateway</html>\n")
     (directory / f"b_{at + 1}.prom").write_text("node_load1 3\n")
