@@ -66,7 +66,7 @@ def measure_capacity(
     inside = traffic.between(start_ts, end_ts)
     known = inside & traffic.blocks_known()
     blocks = traffic.full_blocks[known if known.any() else inside]
-    has_sizes = len(blocks) > 0 and settings.block_size is not None
+    has_sizes = len(blocks) > 0 and bool(settings.kv_groups)
     moments = traffic.arrived_ts[inside]
     moments = moments[moments >= start_ts] if (moments >= start_ts).any() else moments
     return Capacity(

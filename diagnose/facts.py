@@ -10,6 +10,9 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+
+from diagnose.kv_groups import Ints, KVGroup, blocks_of, most_tokens, read_groups
 from diagnose.reading import QueryLog, Scope, read_row, read_rows
 from telemetry.vocabulary import EventKind
 
@@ -73,15 +76,30 @@ class EngineSettings:
             return None
 
     @property
+    def kv_groups(self) -> tuple[KVGroup, ...]:
+        """Groups of layers with block tables of their own; none where they are not known."""
+        cache = self.setting("cache")
+        ours = cache.get("groups") if isinstance(cache, dict) else None
+        return read_groups(ours or self.setting("kv_cache_groups"), self.block_size)
+
+    @property
     def pool_tokens(self) -> int | None:
-        """Tokens that the KV pool holds."""
-        if self.num_usable_blocks is None or not self.block_size:
+        """Tokens of the longest request that the KV pool holds."""
+        if self.num_usable_blocks is None or not self.kv_groups:
             return None
-        return self.num_usable_blocks * self.block_size
+        return most_tokens(self.kv_groups, self.num_usable_blocks)
 
     def blocks_of(self, num_tokens: int) -> int | None:
-        """Returns the KV blocks that so many tokens fill."""
-        return None if not self.block_size else -(-num_tokens // self.block_size)
+        """Returns the KV blocks that so many tokens of a request take, over all groups."""
+        return None if not self.kv_groups else int(blocks_of(self.kv_groups, np.array(num_tokens)))
+
+    def blocks_of_each(self, num_tokens: Ints) -> Ints:
+        """Returns the same for many requests; the tokens themselves where it is not known."""
+        return blocks_of(self.kv_groups, num_tokens) if self.kv_groups else num_tokens
+
+    def blocks_sql(self, num_tokens: str) -> str:
+        """Returns the same as an SQL expression over one."""
+        return " + ".join(group.blocks_sql(num_tokens) for group in self.kv_groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

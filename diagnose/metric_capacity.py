@@ -7,6 +7,7 @@ derived, not measured, and right only where as many requests came as went.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from diagnose.advice import VERIFY, prefix_cache, watermark, whole_prompt
 from diagnose.facts import EngineSettings
@@ -37,9 +38,9 @@ def measure_metric_capacity(facts: MetricFacts, settings: EngineSettings) -> Met
     mean = None
     if prompts is not None and outputs is not None and finished >= MIN_FINISHED:
         mean = (prompts + outputs) / finished
-    holds, block_size, pool = None, settings.block_size, settings.num_usable_blocks
-    if mean and block_size and pool:
-        holds = int(pool // max(-(-mean // block_size), 1))
+    holds, pool = None, settings.num_usable_blocks
+    if mean and pool and (blocks := settings.blocks_of(ceil(mean))):
+        holds = pool // blocks
     return MetricCapacity(
         mean_tokens=mean,
         num_finished=finished,

@@ -68,9 +68,8 @@ class Traffic:
 
     @cached_property
     def full_blocks(self) -> Ints:
-        """KV blocks that each fills at full length; tokens where the block size is not known."""
-        size = self.settings.block_size or 1
-        return -(-self.full_tokens // size)
+        """KV blocks that each takes at full length; tokens where that is not known."""
+        return self.settings.blocks_of_each(self.full_tokens)
 
     def blocks_known(self) -> Bools:
         """Which requests' full length is known: those that ended; all of them where few have."""

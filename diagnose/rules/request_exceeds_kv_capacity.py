@@ -64,20 +64,19 @@ WITH heads AS (
     SELECT request, max(num_computed_tokens_lost)::BIGINT AS most_tokens, min(ts) AS loop_ts,
            count(*) AS times
     FROM preemptions
-    WHERE {{where}} AND request = beneficiary AND num_computed_tokens_lost + {ahead} > {tokens}
+    WHERE {{where}} AND request = beneficiary AND {lost_blocks} > {pool}
     GROUP BY request
 )
 SELECT r.request, r.request_id, r.ts, r.finished_ts, r.num_prompt_tokens::BIGINT AS prompt_tokens,
        greatest(
-           ceil(r.num_prompt_tokens / {block_size})::BIGINT, coalesce(h.head_blocks, 0),
-           ceil((coalesce(l.most_tokens, 0) + {ahead}) / {block_size})::BIGINT
+           {prompt_blocks}, coalesce(h.head_blocks, 0), {loop_blocks}
        ) AS blocks_needed,
        h.num_head_steps, l.times, coalesce(h.head_ts, l.loop_ts, r.ts) AS opened_ts
 FROM requests AS r LEFT JOIN heads AS h USING (request) LEFT JOIN loops AS l USING (request)
 WHERE r.engine = {{engine}} AND r.ts <= {{end}} AND coalesce(r.finished_ts, {{end}}) >= {{start}}
   AND r.finish_reason IS DISTINCT FROM 'refused'
   AND (h.request IS NOT NULL OR l.request IS NOT NULL
-       OR r.num_prompt_tokens > {tokens})
+       OR {prompt_blocks} > {pool})
 ORDER BY blocks_needed DESC, r.request
 """
 
@@ -92,11 +91,11 @@ FROM requests WHERE engine = {engine} AND ts <= {end} AND coalesce(finished_ts, 
 def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding for requests that do not fit even an empty pool."""
     settings = context.settings
-    pool, block_size = settings.num_usable_blocks, settings.block_size
-    if pool is None or not block_size:
+    pool = settings.num_usable_blocks
+    if pool is None or not settings.kv_groups:
         missing = ("engines.num_usable_blocks", "engines.block_size")
         return NotMeasured(rule=ID, missing=missing, why="the pool's size is not recorded")
-    sql = _statement(settings, pool, block_size)
+    sql = _statement(settings, pool)
     found = context.rows(sql)
     if found:
         return _finding(context, found, pool, context.scope.fill(sql))
@@ -107,13 +106,15 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     return Healthy(rule=ID, name="oversized", number=number)
 
 
-def _statement(settings: EngineSettings, pool: int, block_size: int) -> str:
+def _statement(settings: EngineSettings, pool: int) -> str:
     watermark = int((settings.watermark or 0.0) * (settings.num_gpu_blocks or 0))
+    ahead = 1 + (settings.num_speculative_tokens or 0)
     return SQL.format(
         limit=pool + watermark,
-        tokens=pool * block_size,
-        ahead=1 + (settings.num_speculative_tokens or 0),
-        block_size=block_size,
+        pool=pool,
+        lost_blocks=settings.blocks_sql(f"num_computed_tokens_lost + {ahead}"),
+        prompt_blocks=settings.blocks_sql("r.num_prompt_tokens"),
+        loop_blocks=settings.blocks_sql(f"coalesce(l.most_tokens, 0) + {ahead}"),
     )
 
 
@@ -207,8 +208,8 @@ def _affected(row: dict[str, Any]) -> Affected:
 def _actions(settings: EngineSettings, need: int, pool: int) -> tuple[Action, ...]:
     actions = []
     longest, old = settings.max_model_len, settings.num_gpu_blocks
-    fits = pool * (settings.block_size or 1)
-    if longest is not None and longest > fits:
+    fits = settings.pool_tokens
+    if longest is not None and fits is not None and longest > fits:
         actions.append(
             Action(
                 what="take no request that the pool cannot hold",

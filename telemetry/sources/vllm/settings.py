@@ -31,6 +31,9 @@ PARTS = (
 
 MODEL_SETTINGS = ("model", "runner_type", "dtype", "quantization", "max_model_len", "enforce_eager")
 
+FULL, WINDOWED = "FullAttentionSpec", "SlidingWindowSpec"
+"""Kinds of a layer's KV, in vLLM's words: it keeps every token, or a window's."""
+
 PRIVATE = re.compile(
     r"secret|token$|tokens?_file|password|passwd|credential|key|auth|"
     r"(^|_)(ip|ips|addr|address|host|endpoint|url|uri|path|dir|id|env|extra|topic)(_|$)"
@@ -59,11 +62,32 @@ def settings_json(scheduler: Any, compatibility: Compatibility) -> str:
     for name in PARTS:
         part = getattr(config, name, None)
         settings[name.removesuffix("_config")] = None if part is None else public_settings(part)
+    settings["kv_cache_groups"] = kv_groups(scheduler)
     settings["shutdown_timeout"] = plain(getattr(config, "shutdown_timeout", None))
     settings["log_stats"] = plain(getattr(scheduler, "log_stats", None))
     endpoint = getattr(getattr(config, "observability_config", None), "otlp_traces_endpoint", None)
     settings["has_otlp_traces"] = bool(endpoint)
     return json.dumps(settings, separators=(",", ":"))
+
+
+def kv_groups(scheduler: Any) -> list[dict[str, Any]]:
+    """Returns the groups of layers that have block tables of their own, in our words if any."""
+    layout = getattr(scheduler, "kv_cache_config", None)
+    groups = getattr(layout, "kv_cache_groups", None) or ()
+    return [_group(getattr(each, "kv_cache_spec", None)) for each in groups]
+
+
+def _group(spec: Any) -> dict[str, Any]:
+    inner = getattr(spec, "kv_cache_specs", None)  # layers that differ in nothing but their sizes
+    spec = next(iter(inner.values())) if inner else spec
+    kinds, window = [each.__name__ for each in type(spec).__mro__], None
+    kind = kinds[0]
+    if FULL in kinds:
+        kind = "full"
+    elif WINDOWED in kinds:
+        kind, window = "sliding_window", spec.sliding_window
+    block_size = plain(getattr(spec, "block_size", None))
+    return {"kind": kind, "block_size": block_size, "sliding_window": plain(window)}
 
 
 def public_settings(part: Any) -> dict[str, Any]:

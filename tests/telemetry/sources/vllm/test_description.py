@@ -90,6 +90,9 @@ def test_real_settings_are_told_part_by_part() -> None:
     assert settings["cache"]["cache_dtype"] == "auto"
     assert settings["kv_transfer"]["kv_load_failure_policy"] == "fail"
     assert (settings["lora"], settings["speculative"]) == (None, None)
+    (group,) = settings["kv_cache_groups"]
+    assert (group["kind"], group["sliding_window"]) == ("full", None)
+    assert group["block_size"] == real_findings()["row"]["block_size"]
     assert (settings["log_stats"], settings["has_otlp_traces"]) == (True, False)
 
 
