@@ -37,7 +37,7 @@ def source_lines(log: Path) -> list[str]:
     """Returns what the sources of a log's collector say of themselves; none before they listen."""
     notice = find_collector(log)
     status = None if notice is None else ask_status(notice)
-    lines = [] if status is None else status.sources
+    lines = [] if status is None else [source.text for source in status.sources]
     return [] if any("not listening yet" in line for line in lines) else lines
 
 
