@@ -6,15 +6,14 @@ old numbers would look like an engine at rest.
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
+from http.server import BaseHTTPRequestHandler
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from telemetry.exporters.attributes import bounded
+from telemetry.small_server import SmallServer, ThreadedServer
 
 PATH = "/metrics"
 MOST_AT_ONCE = 8
@@ -22,7 +21,7 @@ CLIENT_SECONDS = 10.0
 """A client that says nothing for so long is hung up on."""
 
 
-class MetricsServer:
+class MetricsServer(SmallServer):
     """An HTTP server in threads of its own, until it is closed."""
 
     def __init__(self, host: str, port: int, read: Callable[[], bytes]) -> None:
@@ -31,41 +30,8 @@ class MetricsServer:
         Raises:
             OSError: The address cannot be listened at.
         """
-        self._server = _Server((host, port), _handler(read))
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="stepscope-metrics", daemon=True
-        )
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        """Where the page is."""
-        host, port = str(self._server.server_address[0]), self._server.server_address[1]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
-
-    def close(self) -> None:
-        """Stops listening. A page that is being made is not waited for."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(timeout=5.0)
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 16
-
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        if ":" in address[0]:
-            self.address_family = socket.AF_INET6
-        super().__init__(address, handler)
-
-    def server_bind(self) -> None:
-        """Binds, and asks no name server what this machine is called."""
-        TCPServer.server_bind(self)
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is nobody's error."""
+        server = ThreadedServer((host, port), _handler(read))
+        super().__init__(server, name="stepscope-metrics", path=PATH)
 
 
 def _handler(read: Callable[[], bytes]) -> type[BaseHTTPRequestHandler]:

@@ -8,16 +8,15 @@ Source: OpenTelemetry Protocol Specification, "OTLP/HTTP".
 from __future__ import annotations
 
 import io
-import socket
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from google.protobuf import json_format
 from google.rpc import status_pb2
 
 from telemetry.exporters.attributes import bounded
+from telemetry.small_server import SmallServer, ThreadedServer
 from telemetry.sources.otlp.decoding import NotOtlpError
 from telemetry.sources.otlp.grpc_server import answer_to
 from telemetry.sources.otlp.http_request import (
@@ -48,7 +47,7 @@ _BUSY = (
 )
 
 
-class HttpServer:
+class HttpServer(SmallServer):
     """An HTTP server in threads of its own, until it is closed."""
 
     def __init__(
@@ -59,39 +58,16 @@ class HttpServer:
         Raises:
             OSError: The address cannot be listened at.
         """
-        self._server = _Server((host, port), _handler(intake, client_seconds))
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="stepscope-otlp-http", daemon=True
-        )
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        """Where traces are taken."""
-        host, port = str(self._server.server_address[0]), self._server.server_address[1]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
-
-    def close(self) -> None:
-        """Stops listening. A message that is being read is not waited for."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(timeout=5.0)
+        server = _Server((host, port), _handler(intake, client_seconds))
+        super().__init__(server, name="stepscope-otlp-http", path=PATH)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 16
+class _Server(ThreadedServer):
+    """Serves so many clients at once, and sends others away."""
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        if ":" in address[0]:
-            self.address_family = socket.AF_INET6
         self._slots = threading.Semaphore(MOST_CLIENTS)
         super().__init__(address, handler)
-
-    def server_bind(self) -> None:
-        """Binds, and asks no name server what this machine is called."""
-        TCPServer.server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if self._slots.acquire(blocking=False):
@@ -106,9 +82,6 @@ class _Server(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             self._slots.release()
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is nobody's error."""
 
 
 def _handler(intake: Intake, client_seconds: float) -> type[BaseHTTPRequestHandler]:
