@@ -75,7 +75,7 @@ def record_steps() -> Action:
         old=None,
         new=None,
         applies="restart",
-        trade_off="some microseconds a step",
+        trade_off="a tenth of a millisecond a step",
         verify="stepscope doctor",
         revert="unset STEPSCOPE_LOG",
     )

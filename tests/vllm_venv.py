@@ -1,8 +1,8 @@
 """A real vLLM without a GPU, in an environment of its own: `python -m tests.vllm_venv` makes it.
 
-It lies in the cache directory and is kept between runs: 2.3 GB, made in one to three minutes. It is
-made anew when what it should hold has changed. `STEPSCOPE_VLLM_PYTHON` names another environment's
-Python instead.
+It lies in the cache directory and is kept between runs: 2.3 GB, made in one to three minutes; more of
+both where pip knows no CPU build of torch. It is made anew when what it should hold has changed.
+`STEPSCOPE_VLLM_PYTHON` names another environment's Python instead.
 
 Nothing of ours is in it, and nothing of a test ever goes in: the plug-in is installed into a folder
 beside it (`tests.whole_line.vllm.plugin`), so that runs of two checkouts share one environment.
@@ -106,12 +106,12 @@ def make(home: Path) -> None:
     shutil.rmtree(home, ignore_errors=True)
     try:
         run(sys.executable, "-m", "venv", str(home))
-        install(home, TORCH)
-        install(home, "--requirement", str(REQUIREMENTS))
+        install(home, TORCH)  # with what it asks for: of a CUDA build that is its libraries
+        install(home, "--no-deps", "--requirement", str(REQUIREMENTS))
         name = home / "name"
         name.mkdir()
         (name / "pyproject.toml").write_text(NAME_PROJECT)
-        install(home, "--no-build-isolation", str(name))
+        install(home, "--no-deps", "--no-build-isolation", str(name))
         run(str(home / "bin" / "python"), "-c", "import vllm, torch")
         marker_of(home).write_text(wanted_contents())
     except (VllmNotInstallableError, OSError) as error:
@@ -123,8 +123,8 @@ def make(home: Path) -> None:
 
 
 def install(home: Path, *what: str) -> None:
-    """Installs exactly what is named and nothing that it asks for."""
-    pip = (str(home / "bin" / "python"), "-m", "pip", "install", "--no-deps", "--quiet")
+    """Installs what is named into an environment."""
+    pip = (str(home / "bin" / "python"), "-m", "pip", "install", "--quiet")
     run(*pip, "--disable-pip-version-check", "--retries", "2", *what)
 
 
