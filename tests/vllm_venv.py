@@ -1,7 +1,8 @@
 """A real vLLM without a GPU, in an environment of its own: `python -m tests.vllm_venv` makes it.
 
-It lies in the cache directory and is kept between runs: 2.3 GB, made in one to three minutes; more of
-both where pip knows no CPU build of torch. It is made anew when what it should hold has changed.
+It lies in the cache directory and is kept between runs: 2.3 GB, made in one to three minutes, and
+more of both where pip knows no CPU build of torch. It is made anew when what it should hold has
+changed.
 `STEPSCOPE_VLLM_PYTHON` names another environment's Python instead.
 
 Nothing of ours is in it, and nothing of a test ever goes in: the plug-in is installed into a folder
