@@ -13,6 +13,7 @@ from telemetry.ring import RingReader, RingState, ring_directories
 from telemetry.ring.place import SUFFIX
 from telemetry.sources.vllm.compatibility import GIVEN_UP
 from telemetry.store import Log
+from telemetry.store.presence import find_collector
 from telemetry.vocabulary import EventKind
 
 
@@ -31,7 +32,7 @@ class SeenRing:
 
 def rings_of(log: Path) -> Iterator[tuple[int, SeenRing]]:
     """Yields the rings that belong to a log, by engine."""
-    for directory in ring_directories(log):
+    for directory in _directories(log):
         paths = sorted(directory.glob(f"*{SUFFIX}")) if directory.is_dir() else []
         for path in paths:
             try:
@@ -51,6 +52,13 @@ def rings_of(log: Path) -> Iterator[tuple[int, SeenRing]]:
                     ),
                 )
             reader.close()
+
+
+def _directories(log: Path) -> list[Path]:
+    """Returns where rings may lie: where the collector looks for them, and where one would."""
+    notice = find_collector(log)
+    known = [] if notice is None else [Path(each) for each in notice.ring_directories]
+    return list(dict.fromkeys((*known, *ring_directories(log))))
 
 
 def _description(reader: RingReader) -> dict[str, Any]:

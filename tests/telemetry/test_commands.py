@@ -149,6 +149,20 @@ def test_doctor_on_a_healthy_engine(log: Path, capsys: pytest.CaptureFixture[str
     ring.close()
 
 
+def test_doctor_looks_for_rings_where_the_collector_does(
+    log: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = ring_for(log)
+    record(ring, 0, 30)
+    with collector_process(log):
+        wait_for_collector(log)
+        wait_until(lambda: rows(log, "SELECT count(*) FROM steps") == [(30,)])
+        monkeypatch.delenv("STEPSCOPE_RING_DIR")
+        run("doctor", "--log", str(log))
+    assert "✓ alive            step 29, in phase forward for" in capsys.readouterr().out
+    ring.close()
+
+
 _DYING = """
 import os, signal, sys
 from pathlib import Path
