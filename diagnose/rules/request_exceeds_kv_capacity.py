@@ -113,7 +113,7 @@ def _statement(settings: EngineSettings, pool: int) -> str:
         limit=pool + watermark,
         pool=pool,
         lost_blocks=settings.blocks_sql(f"num_computed_tokens_lost + {ahead}"),
-        prompt_blocks=settings.blocks_sql("r.num_prompt_tokens"),
+        prompt_blocks=settings.blocks_sql("num_prompt_tokens"),
         loop_blocks=settings.blocks_sql(f"coalesce(l.most_tokens, 0) + {ahead}"),
     )
 

@@ -24,15 +24,17 @@ MOST_NAMES = 200
 
 _LINE = re.compile(
     r"""
-    ( (?:[a-zA-Z_:][a-zA-Z0-9_:]*+ [ \t]*+ )?+         # name
-      (?: \{ (?: [^"}] | "(?:[^"\\]|\\.)*+" )*+ \} )?+  # labels
+    ( (?: [a-zA-Z_:][a-zA-Z0-9_:]* )?                           # name
+      (?: [ \t]* \{ (?: [^"}] | "(?:[^"\\]|\\.)*" )* \} )?      # labels
     )
-    [ \t]*+ (?<=[ \t}]) (\S++)                         # value
-    (?: [ \t]++ (-?[0-9][0-9.eE+-]*+) )?+              # time
-    (?: [ \t]++ \#.*+ )?+ \s*+                         # exemplar
+    [ \t]* (?<=[ \t}]) (\S+)                                    # value
+    (?: [ \t]+ (-?[0-9][0-9.eE+-]*) )?                          # time
+    (?: [ \t]+ \#.* )? \s*                                      # exemplar
     """,
     re.VERBOSE,
 )
+"""Each part ends where the next begins, so there is one way to read a line, and a bad one is given
+up in a time that grows with its length. No possessive quantifiers: Python 3.11.2 has them wrong."""
 
 Sample: TypeAlias = tuple[Series, float, float | None]
 """A series, its value, and its time in seconds where the line has one."""

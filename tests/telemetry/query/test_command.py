@@ -172,7 +172,7 @@ def test_binary_rows_go_into_a_pipe(incident: Path, form: str) -> None:
     done = subprocess.run(command, check=True, capture_output=True, timeout=60, cwd=ROOT)
     source = pa.BufferReader(done.stdout)
     table = pa.ipc.open_stream(source).read_all() if form == "arrow" else pq.read_table(source)
-    assert table["engine"].to_pylist()[-1] == SECOND
+    assert SECOND in table["engine"].to_pylist()
 
 
 @pytest.mark.parametrize("form", ["arrow", "parquet"])
