@@ -101,13 +101,19 @@ def main() -> int:
     """Prints what was seen; exit code 1 where a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument(
+        "--step-seconds",
+        type=float,
+        default=0.0,
+        help="time that a model would take for each step (default 0: the scheduler's own limit)",
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="stepscope-readers-") as folder:
         log = Path(folder) / "log"
         os.environ["STEPSCOPE_RING_DIR"] = str(Path(folder) / "rings")
         os.environ[ROOT_VARIABLE] = str(log)
         start_collector(log, detail="full")
-        engine = Engine(log, "--step-seconds", "0")
+        engine = Engine(log, "--step-seconds", str(args.step_seconds))
         try:
             return watch(log, args.minutes * 60)
         finally:
