@@ -78,9 +78,14 @@ class Import:
                 "stop that collector"
             ) from None
         try:
-            self._begin()
+            self._writer = LogWriter(self.log, [], dense=False)
         except BaseException:
             os.close(self._lock_fd)
+            raise
+        try:
+            self._begin()
+        except BaseException:
+            self._let_go()
             raise
         return self
 
@@ -122,12 +127,11 @@ class Import:
         write_days(self._writer, days)
 
     def _begin(self) -> None:
-        """Opens the log; removes what a killed import of the same content left.
+        """Removes what a killed import of the same content left.
 
         Raises:
             ImportRefused: The content is in the log, whole.
         """
-        self._writer = LogWriter(self.log, [], dense=False)
         with self._writer.reader() as cursor:
             done = cursor.execute(_DONE, {"number": self.number}).fetchone()
             begun = cursor.execute(_BEGUN, {"number": self.number}).fetchall()
