@@ -32,6 +32,7 @@ class NewRequest:
     prompt_token_ids: Sequence[int]
     sampling: SamplingParams
     priority: int = 0
+    adapter: str | None = None
     received_ts: int | None = None
     tokenized_ts: int | None = None
     trace_id: str | None = None
@@ -179,6 +180,7 @@ class EngineCore:
             sampling=sampling,
             arrival_time=received / 1e9,
             priority=new.priority,
+            adapter=new.adapter,
             eos_token_id=self._eos_token_ids[0] if self._eos_token_ids else None,
             trace_id=new.trace_id,
             parent_span_id=new.parent_span_id,

@@ -3,6 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+StructuredOutputKind = Literal["json", "json_object", "regex", "choice", "grammar"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StructuredOutputsParams:
+    """What an output has to look like: of which kind, and its text.
+
+    `spec` is a JSON schema as JSON text, a regular expression, a JSON list of texts (choice), a
+    grammar in EBNF, or nothing (json_object: any JSON object).
+    """
+
+    kind: StructuredOutputKind
+    spec: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,6 +28,12 @@ class SamplingParams:
     draws repeatable whatever else is in the batch. `stop` are strings that end the text;
     `stop_token_ids` are tokens that do.
 
+    `min_p` drops tokens less likely than that share of the likeliest one. Penalties make tokens
+    less likely that have been there: presence and frequency count outputs, repetition counts the
+    prompt too. `logit_bias` is added to the logits of tokens, as pairs. `logprobs` asks for the log
+    probability of each output and of so many of the likeliest (0: of the output alone; None: none).
+    `structured_outputs` constrains what may be said.
+
     Raises:
         ValueError: a value is out of its range.
     """
@@ -22,6 +43,13 @@ class SamplingParams:
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    logprobs: int | None = None
+    structured_outputs: StructuredOutputsParams | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
@@ -41,3 +69,5 @@ class SamplingParams:
             raise ValueError(f"top_p is {self.top_p}: it must be above 0 and at most 1")
         if self.top_k < 0:
             raise ValueError(f"top_k is {self.top_k}: it must be 0 (all tokens) or more")
+        if not 0 <= self.min_p <= 1:
+            raise ValueError(f"min_p is {self.min_p}: it must lie between 0 and 1")

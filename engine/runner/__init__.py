@@ -10,7 +10,8 @@
 * `layer_groups`: which layers share block tables; `kv_tensors`: the paged KV cache and how many
   blocks fit; `attention`: attention over it, called by the `transformers` model
   (`attention_metadata` is what a step's layers share, `attention_math` the arithmetic).
-* `sampler`: from logits to tokens. `model_runner`: all of it in one `execute()`.
+* `sampler`: from logits to tokens (`sample_rows` are what goes in and comes out).
+* `model_runner`: all of it in one `execute()`.
 
 Importing this package loads no torch. It does tell torch's threads, unless the environment says
 otherwise, to sleep while they wait for each other: by default they spin, and where another process
@@ -24,6 +25,7 @@ import os
 from typing import Protocol
 
 from engine.scheduler.output import ModelRunnerOutput, SchedulerOutput
+from engine.structured_output.bitmask import GrammarBitmask
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -31,8 +33,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 class Runner(Protocol):
     """Executes steps, in the order in which they were scheduled."""
 
-    def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
+    def execute(
+        self, output: SchedulerOutput, bitmask: GrammarBitmask | None = None
+    ) -> ModelRunnerOutput:
         """Returns the next token of each scheduled request that reached its newest token.
 
+        `bitmask` says what grammars let through, where one constrains a scheduled request.
         A step that schedules nothing is executed too: it may tell of ends and preemptions.
         """

@@ -114,11 +114,11 @@ class InputBatch:
             seq_lens[order],
         )
 
-    def commit(self, inputs: BatchInputs, sampled: Sequence[int]) -> None:
-        """Notes that a step was computed, and its tokens: one for each sampling sequence."""
+    def commit(self, inputs: BatchInputs, sampled: Sequence[Sequence[int]]) -> None:
+        """Notes that a step was computed, and its tokens: those of each sampling sequence."""
         self.num_computed_tokens[inputs.rows] = inputs.seq_lens
         rows = inputs.rows[inputs.sampling_seqs]
-        self.token_ids[rows, self.num_tokens[rows]] = sampled
+        self.token_ids[rows, self.num_tokens[rows]] = [token_ids[0] for token_ids in sampled]
         self.num_tokens[rows] += 1
 
     def _flatten(

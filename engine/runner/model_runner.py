@@ -17,8 +17,10 @@ from engine.runner.batch_inputs import BatchInputs
 from engine.runner.input_batch import InputBatch
 from engine.runner.kv_tensors import PagedKVCache
 from engine.runner.model import ForwardInputs, LoadedModel
+from engine.runner.sample_rows import SampleRows
 from engine.runner.sampler import Sampler
 from engine.scheduler.output import ModelRunnerOutput, SchedulerOutput
+from engine.structured_output.bitmask import GrammarBitmask
 from telemetry.vocabulary import Phase
 
 PhaseHook = Callable[[Phase], None]
@@ -76,7 +78,9 @@ class ModelRunner:
         self._phase_hook = phase_hook
 
     @torch.inference_mode()
-    def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
+    def execute(
+        self, output: SchedulerOutput, bitmask: GrammarBitmask | None = None
+    ) -> ModelRunnerOutput:
         """Returns the next token of each scheduled request that reached its newest token.
 
         Raises:
@@ -93,10 +97,13 @@ class ModelRunner:
         if self.model.device.type == "cuda":
             torch.cuda.synchronize(self.model.device)  # else the kernels' time would be sampling's
         sample_began = self._enter(Phase.sample)
-        sampled = self._sample(inputs, logits)
+        rows = self._rows(inputs)
+        sampled = self._sampler.sample(logits, rows)
+        self.batch.commit(inputs, sampled.token_ids)
         ended = time.monotonic_ns()
         return ModelRunnerOutput(
-            sampled_token_ids=sampled,
+            sampled_token_ids=dict(zip(rows.request_ids, sampled.token_ids, strict=True)),
+            logprobs=sampled.logprobs,
             inputs_ns=forward_began - began,
             forward_ns=sample_began - forward_began,
             sample_ns=ended - sample_began,
@@ -124,10 +131,16 @@ class ModelRunner:
             metadata=AttentionMetadata.build(inputs, self.kv_cache, device),
         )
 
-    def _sample(self, inputs: BatchInputs, logits: torch.Tensor) -> dict[str, list[int]]:
-        rows = inputs.rows[inputs.sampling_seqs]
-        request_ids = [inputs.request_ids[i] for i in inputs.sampling_seqs.tolist()]
-        num_outputs = (self.batch.num_tokens[rows] - self.batch.num_prompt_tokens[rows]).tolist()
-        tokens = self._sampler.sample(logits, request_ids, num_outputs) if request_ids else []
-        self.batch.commit(inputs, tokens)
-        return {request_id: [token] for request_id, token in zip(request_ids, tokens, strict=True)}
+    def _rows(self, inputs: BatchInputs) -> SampleRows:
+        """Returns what the rows of the step's logits are for."""
+        seqs, batch = inputs.sampling_seqs.tolist(), self.batch
+        rows = inputs.rows[inputs.sampling_seqs].tolist()
+        num_prompt_tokens = batch.num_prompt_tokens[rows].tolist()
+        num_tokens = batch.num_tokens[rows].tolist()
+        return SampleRows(
+            request_ids=[inputs.request_ids[i] for i in seqs],
+            num_outputs=[n - p for n, p in zip(num_tokens, num_prompt_tokens, strict=True)],
+            num_prompt_tokens=num_prompt_tokens,
+            known_token_ids=[batch.token_ids[r, :n] for r, n in zip(rows, num_tokens, strict=True)],
+            draft_token_ids=[()] * len(seqs),
+        )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from engine.runner.sample_rows import SampledTokens, SampleRows
 from engine.sampling import SamplingParams
 
 MIN_TEMPERATURE = 1e-5
@@ -52,20 +53,23 @@ class Sampler:
         """Forgets a request; one that is not known is no error."""
         self._choices.pop(request_id, None)
 
-    def sample(
-        self, logits: torch.Tensor, request_ids: Sequence[str], num_outputs: Sequence[int]
-    ) -> list[int]:
-        """Returns a token a row.
+    def sample(self, logits: torch.Tensor, rows: SampleRows) -> SampledTokens:
+        """Returns the new tokens of each sequence.
 
         Args:
             logits: `[num_rows, vocab_size]`; may be written to.
-            request_ids: whose row it is.
-            num_outputs: how many outputs each has so far.
+            rows: what each of them is for.
         """
-        choices = [self._choices.get(request_id) for request_id in request_ids]
+        if not rows.request_ids:
+            return SampledTokens([])
+        return SampledTokens([[token] for token in self._choose(logits, rows)])
+
+    def _choose(self, logits: torch.Tensor, rows: SampleRows) -> list[int]:
+        """Returns a token a row."""
+        choices = [self._choices.get(request_id) for request_id in rows.request_ids]
         if not any(choices):
             return _greedy(logits)
-        self._hold_back_ends(logits, choices, num_outputs)
+        self._hold_back_ends(logits, choices, rows.num_outputs)
         tokens = _greedy(logits)
         drawn = [i for i, c in enumerate(choices) if c is not None and c.sampling.temperature > 0]
         if drawn:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from engine.runner.batch_error import BatchError
 from engine.scheduler.output import CachedRequestData, ModelRunnerOutput, SchedulerOutput
+from engine.structured_output.bitmask import GrammarBitmask
 
 TokenScript = Callable[[str, int], int]
 """Gives the n-th output (from 0) of a request."""
@@ -47,8 +48,10 @@ class ScriptedRunner:
         """Requests in its batch."""
         return frozenset(self._progress)
 
-    def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
-        """Returns the scripted tokens of this step.
+    def execute(
+        self, output: SchedulerOutput, bitmask: GrammarBitmask | None = None
+    ) -> ModelRunnerOutput:
+        """Returns the scripted tokens of this step, whatever a grammar says.
 
         Raises:
             BatchError: the deltas contradict what they said before.

@@ -106,9 +106,13 @@ class OpenSteps:
 
     def _complete(self, done: _OpenStep, row: StepRow, runner_output: ModelRunnerOutput) -> None:
         """Adds what is known only now, and hands the step over unless it can be counted."""
+        row.graph_mode = runner_output.graph_mode
+        row.bitmask_ns = runner_output.bitmask_ns
         row.inputs_ns = runner_output.inputs_ns
         row.forward_ns = runner_output.forward_ns
+        row.draft_ns = runner_output.draft_ns
         row.sample_ns = runner_output.sample_ns
+        row.connector_ns = runner_output.connector_ns
         row.num_preemptions_total = self._scheduler.num_preemptions
         row.updated_ts = self._clock()
         row.update_ns = row.updated_ts - self.update_ts

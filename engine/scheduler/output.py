@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from functools import cached_property
 from itertools import chain
 from typing import overload
@@ -38,6 +39,8 @@ class NewRequestData:
     block_ids: BlockIds
     num_computed_tokens: int
     output_token_ids: Sequence[int] = ()
+    adapter: str | None = None
+    """The LoRA adapter that it is to be computed with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +192,24 @@ class KVSaves:
     failed: frozenset[str] = frozenset()
 
 
+class GraphMode(IntEnum):
+    """How a step's forward pass was launched, as the record numbers it."""
+
+    EAGER = 0
+    PIECEWISE = 1
+    FULL = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLogprobs:
+    """How likely a sampled token was, and which were the likeliest, best first (natural logs)."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+    """(token id, log probability) of the likeliest, as many as were asked for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRunnerOutput:
     """What a step's execution gave back.
@@ -211,9 +232,17 @@ class ModelRunnerOutput:
     finished_ec_recving: frozenset[str] = frozenset()
     failed_ec_recving: frozenset[str] = frozenset()
     kv_saves: KVSaves | None = None
+    draft_token_ids: dict[str, list[int]] = field(default_factory=dict)
+    """Guesses at the next tokens of requests that have been sampled, for the next step."""
+    logprobs: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
+    """For requests that want them: one for each sampled token."""
+    graph_mode: GraphMode | None = None
+    bitmask_ns: int | None = None
     inputs_ns: int | None = None
     forward_ns: int | None = None
+    draft_ns: int | None = None
     sample_ns: int | None = None
+    connector_ns: int | None = None
 
     def all_sampled(self, decodes: DecodeBatch) -> dict[str, list[int]]:
         """Returns the tokens of all requests one by one, those given as a column included."""

@@ -71,6 +71,7 @@ def _new_requests(plan: StepPlan) -> tuple[NewRequestData, ...]:
             block_ids=plan.grants[request.request_id].new_blocks,
             num_computed_tokens=request.num_computed_tokens,
             output_token_ids=request.take_untold_tokens(),
+            adapter=request.adapter,
         )
         for request in plan.admitted
     )

@@ -178,6 +178,7 @@ class StepLoop:
                 prompt_token_ids=message.prompt_token_ids,
                 sampling=message.sampling,
                 priority=message.priority,
+                adapter=message.adapter,
                 received_ts=self._on_run_clock(message.received_ns),
                 tokenized_ts=(
                     None

@@ -187,6 +187,7 @@ def _engine_requests(
             prompt_token_ids=prompt.token_ids,
             sampling=sampling,
             priority=priority,
+            adapter=None,
             received_ns=caller.received_ns,
             tokenized_ns=prompt.tokenized_ns,
             trace_id=None if trace is None else trace.trace_id,

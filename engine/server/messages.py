@@ -24,6 +24,7 @@ class AddRequest:
     prompt_token_ids: list[int]
     sampling: SamplingParams
     priority: int
+    adapter: str | None
     received_ns: int
     tokenized_ns: int | None
     trace_id: str | None

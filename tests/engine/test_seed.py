@@ -620,4 +620,4 @@ def follow(batch: InputBatch, output: SchedulerOutput) -> None:
     batch.apply(output)
     if output.num_scheduled_tokens:
         inputs = batch.prepare(output.num_scheduled_tokens)
-        batch.commit(inputs, [7] * len(inputs.sampling_seqs))
+        batch.commit(inputs, [[7]] * len(inputs.sampling_seqs))

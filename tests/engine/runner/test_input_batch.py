@@ -20,7 +20,7 @@ def take(batch: InputBatch, output: SchedulerOutput, token: int = 99) -> BatchIn
     """Applies a step and lets each sampling sequence sample `token`."""
     batch.apply(output)
     inputs = batch.prepare(output.num_scheduled_tokens)
-    batch.commit(inputs, [token] * len(inputs.sampling_seqs))
+    batch.commit(inputs, [[token]] * len(inputs.sampling_seqs))
     return inputs
 
 
