@@ -38,10 +38,19 @@ CauseKind = Literal[
     "stuck_loads",
     "cache_reset",
     "oversized_request",
+    "more_adapters",
+    "slow_grammars",
+    "new_traffic",
+    "peer",
+    "code",
     "setting",
     "undetermined",
 ]
-"""The changes of state and settings that may be named as a cause; a symptom never is one."""
+"""The changes of state and settings that may be named as a cause; a symptom never is one.
+
+`new_traffic`: requests that differ from those before (their lengths apart). `peer`: another
+process, such as the other side of a transfer. `code`: a fault of the engine's own version.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

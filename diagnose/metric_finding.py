@@ -11,8 +11,6 @@ import numpy as np
 from diagnose.finding import (
     Action,
     Cause,
-    CauseKind,
-    Confidence,
     Evidence,
     Finding,
     Impact,
@@ -26,6 +24,7 @@ from diagnose.finding import (
 )
 from diagnose.metric_facts import MIN_SCRAPES, MetricFacts, Stretch
 from diagnose.rule import Context, Rule
+from diagnose.saying import finding
 from diagnose.words import plural
 
 
@@ -54,23 +53,20 @@ def found(
     told_by: str | None = None,
 ) -> Finding:
     """Returns a finding; its sentence ends in what it comes from, scrapes alone if not said."""
-    return Finding(
-        id=rule.new_id(context, span),
-        rule=rule.id,
-        rule_version=rule.version,
+    return finding(
+        context,
+        rule,
         severity=severity,
-        confidence=Confidence(level=confidence[0], why=confidence[1]),
         span=span,
-        engine=context.scope.engine,
-        sentence=f"{sentence.removesuffix('.')} ({told_by or facts_of(context).told_by}).",
+        sentence=f"{sentence.removesuffix('.')} ({told_by or facts_of(context).told_by})",
         symptom=symptom,
         cause=cause,
+        confidence=confidence,
         rejected=rejected,
         evidence=evidence,
-        impact=impact or Impact(),
+        impact=impact,
         actions=actions,
         missing=missing,
-        data_quality=context.data_quality,
     )
 
 
@@ -83,21 +79,6 @@ def too_few(context: Context, rule_id: str) -> NotMeasured | None:
         return NotMeasured(rule=rule_id, missing=("steps", "samples"), why="nothing is measured")
     why = f"{plural(facts.num_scrapes, facts.noun)}, {MIN_SCRAPES} are needed"
     return NotMeasured(rule=rule_id, missing=("samples",), why=why)
-
-
-def not_measured(rule_id: str, missing: tuple[str, ...], why: str = "not measured") -> NotMeasured:
-    """Returns that a rule lacks something."""
-    return NotMeasured(rule=rule_id, missing=missing, why=why)
-
-
-def undetermined(why: str) -> Cause:
-    """Returns a cause that scrapes cannot tell."""
-    return Cause(kind="undetermined", sentence=f"undetermined: {why}")
-
-
-def ruled_out(*items: tuple[str, str], kind: CauseKind = "undetermined") -> tuple[Rejected, ...]:
-    """Returns alternatives, each with the number that spoke against it."""
-    return tuple(Rejected(kind=kind, name=name, number=number) for name, number in items)
 
 
 def span_of(stretch: Stretch) -> Span:

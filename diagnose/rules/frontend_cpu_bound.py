@@ -40,10 +40,11 @@ from diagnose.finding import (
     Severity,
 )
 from diagnose.metric_facts import MetricFacts
-from diagnose.metric_finding import facts_of, found, not_measured, ruled_out, too_few
+from diagnose.metric_finding import facts_of, found, too_few
 from diagnose.metric_finding import span_of_window as whole
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier, Rule
+from diagnose.saying import not_measured, ruled_out
 from diagnose.words import duration, percent
 from telemetry.sources.prometheus.names import HISTOGRAMS
 

@@ -31,8 +31,9 @@ from __future__ import annotations
 from diagnose.advice import VERIFY
 from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
 from diagnose.log_evidence import LogEvidence, has_log, log_evidence
-from diagnose.metric_finding import found, not_measured, ruled_out
+from diagnose.metric_finding import found
 from diagnose.rule import Context, Earlier, Rule
+from diagnose.saying import not_measured, ruled_out
 from diagnose.words import plural
 
 ID = "gpu-memory-overcommit-oom"

@@ -36,16 +36,9 @@ import numpy as np
 from diagnose.finding import Cause, Finding, Healthy, Impact, RuleVerdict, Severity
 from diagnose.metric_capacity import record_steps
 from diagnose.metric_facts import Floats, MetricFacts, Stretch
-from diagnose.metric_finding import (
-    facts_of,
-    found,
-    not_measured,
-    number,
-    ruled_out,
-    span_of,
-    too_few,
-)
+from diagnose.metric_finding import facts_of, found, number, span_of, too_few
 from diagnose.rule import Context, Earlier, Rule
+from diagnose.saying import not_measured, ruled_out
 from diagnose.words import count, duration, percent
 
 ID = "kv-block-leak"

@@ -31,17 +31,9 @@ from __future__ import annotations
 from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
 from diagnose.log_evidence import LogEvidence, log_evidence
 from diagnose.metric_facts import MetricFacts
-from diagnose.metric_finding import (
-    facts_of,
-    found,
-    not_measured,
-    number,
-    rises_of,
-    ruled_out,
-    too_few,
-    undetermined,
-)
+from diagnose.metric_finding import facts_of, found, number, rises_of, too_few
 from diagnose.rule import Context, Earlier, Rule
+from diagnose.saying import not_measured, ruled_out, undetermined
 from diagnose.words import connector_name, plural
 
 ID = "kv-load-failure"

@@ -41,8 +41,9 @@ from diagnose.finding import (
     Severity,
     Span,
 )
-from diagnose.metric_finding import facts_of, found, not_measured, ruled_out, too_few
+from diagnose.metric_finding import facts_of, found, too_few
 from diagnose.rule import Context, Earlier, Rule
+from diagnose.saying import not_measured, ruled_out
 from diagnose.words import count, percent
 
 ID = "kv-pool-shrunk-by-reserve"

@@ -43,9 +43,10 @@ from diagnose.finding import (
     Severity,
 )
 from diagnose.metric_facts import MIN_SCRAPES
-from diagnose.metric_finding import facts_of, found, not_measured, too_few
+from diagnose.metric_finding import facts_of, found, too_few
 from diagnose.metric_finding import span_of_window as whole
 from diagnose.rule import Context, Earlier, Rule
+from diagnose.saying import not_measured
 from diagnose.words import percent, plural
 
 ID = "lora-slot-contention"

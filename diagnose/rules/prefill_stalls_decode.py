@@ -45,9 +45,10 @@ from diagnose.finding import (
 )
 from diagnose.metric_capacity import record_steps
 from diagnose.metric_facts import Floats, Mask, MetricFacts
-from diagnose.metric_finding import facts_of, found, not_measured, ruled_out, too_few
+from diagnose.metric_finding import facts_of, found, too_few
 from diagnose.metric_finding import span_of_window as whole
 from diagnose.rule import Context, Earlier, Rule
+from diagnose.saying import not_measured, ruled_out
 from diagnose.words import duration, percent
 
 ID = "prefill-stalls-decode"

@@ -43,17 +43,10 @@ from diagnose.finding import (
     Severity,
 )
 from diagnose.metric_facts import MetricFacts, Stretch
-from diagnose.metric_finding import (
-    facts_of,
-    found,
-    not_measured,
-    number,
-    ruled_out,
-    span_of,
-    too_few,
-)
+from diagnose.metric_finding import facts_of, found, number, span_of, too_few
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier, Rule
+from diagnose.saying import not_measured, ruled_out
 from diagnose.words import connector_name, duration, plural
 
 ID = "remote-kv-wait-stuck"

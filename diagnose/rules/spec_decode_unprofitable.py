@@ -29,9 +29,10 @@ from __future__ import annotations
 
 from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
 from diagnose.metric_facts import MetricFacts
-from diagnose.metric_finding import facts_of, found, not_measured, number, too_few
+from diagnose.metric_finding import facts_of, found, number, too_few
 from diagnose.metric_finding import span_of_window as whole
 from diagnose.rule import Context, Earlier, Rule
+from diagnose.saying import not_measured
 from diagnose.words import count, percent
 
 ID = "spec-decode-unprofitable"

@@ -36,18 +36,10 @@ import numpy as np
 from diagnose.finding import Action, Finding, Healthy, Impact, RuleVerdict, Severity
 from diagnose.log_evidence import LogEvidence, log_evidence
 from diagnose.metric_facts import MetricFacts, Stretch
-from diagnose.metric_finding import (
-    facts_of,
-    found,
-    not_measured,
-    number,
-    ruled_out,
-    span_of,
-    too_few,
-    undetermined,
-)
+from diagnose.metric_finding import facts_of, found, number, span_of, too_few
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier, Rule
+from diagnose.saying import not_measured, ruled_out, undetermined
 from diagnose.words import count, duration, plural
 
 ID = "worker-hang"

@@ -16,18 +16,11 @@ from diagnose.finding import (
     Severity,
 )
 from diagnose.metric_facts import MetricFacts, Stretch
-from diagnose.metric_finding import (
-    facts_of,
-    found,
-    not_measured,
-    number,
-    ruled_out,
-    span_of,
-    too_few,
-)
-from diagnose.metric_finding import undetermined as unknown
+from diagnose.metric_finding import facts_of, found, number, span_of, too_few
 from diagnose.rule import Context, Earlier
 from diagnose.rules.admission_deadlock import ID, MIN_STUCK_NS, RULE
+from diagnose.saying import not_measured, ruled_out
+from diagnose.saying import undetermined as unknown
 from diagnose.words import connector_name, duration, percent, plural
 
 CAUSES = (

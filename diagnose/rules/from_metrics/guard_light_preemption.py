@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diagnose.finding import Finding, Severity
-from diagnose.metric_finding import facts_of, found, number, span_of_window, undetermined
+from diagnose.metric_finding import facts_of, found, number, span_of_window
 from diagnose.rule import Context, Earlier
 from diagnose.rules.guard_light_preemption import (
     MAX_AFFECTED_RATIO,
@@ -12,6 +12,7 @@ from diagnose.rules.guard_light_preemption import (
     RULE,
 )
 from diagnose.rules.kv_preemption_pressure import FELT_PAUSE_NS
+from diagnose.saying import undetermined
 from diagnose.words import count
 
 

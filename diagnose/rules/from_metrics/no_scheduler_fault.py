@@ -17,11 +17,12 @@ from diagnose.finding import (
     finding_id,
 )
 from diagnose.metric_facts import MetricFacts
-from diagnose.metric_finding import facts_of, not_measured, too_few
-from diagnose.metric_finding import undetermined as unknown
+from diagnose.metric_finding import facts_of, too_few
 from diagnose.rule import Context, Earlier, findings_of
 from diagnose.rules.from_metrics.stalls import MetricStall, find_metric_stall
 from diagnose.rules.no_scheduler_fault import ID, RULE
+from diagnose.saying import not_measured
+from diagnose.saying import undetermined as unknown
 from diagnose.words import count, plural
 
 NEARLY_FULL = 0.85

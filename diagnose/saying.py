@@ -1,0 +1,92 @@
+"""How a rule says what it found, whatever it judged by: one frame for all findings.
+
+`metric_finding` adds what only scrapes need.
+"""
+
+from __future__ import annotations
+
+from diagnose.finding import (
+    Action,
+    Affected,
+    Cause,
+    CauseKind,
+    Confidence,
+    Evidence,
+    Finding,
+    Impact,
+    Level,
+    NotMeasured,
+    Rejected,
+    Severity,
+    Span,
+)
+from diagnose.rule import Context, Rule
+
+
+def finding(
+    context: Context,
+    rule: Rule,
+    *,
+    severity: Severity,
+    span: Span,
+    sentence: str,
+    symptom: str,
+    cause: Cause,
+    confidence: tuple[Level, str],
+    evidence: tuple[Evidence, ...],
+    rejected: tuple[Rejected, ...] = (),
+    impact: Impact | None = None,
+    affected: tuple[Affected, ...] = (),
+    num_affected: int | None = None,
+    actions: tuple[Action, ...] = (),
+    missing: tuple[str, ...] = (),
+) -> Finding:
+    """Returns a finding of a rule about the context's engine; its sentence ends in a full stop."""
+    return Finding(
+        id=rule.new_id(context, span),
+        rule=rule.id,
+        rule_version=rule.version,
+        severity=severity,
+        confidence=Confidence(level=confidence[0], why=confidence[1]),
+        span=span,
+        engine=context.scope.engine,
+        sentence=f"{sentence.removesuffix('.')}.",
+        symptom=symptom,
+        cause=cause,
+        rejected=rejected,
+        evidence=evidence,
+        impact=impact or Impact(),
+        affected=affected,
+        num_affected=num_affected,
+        actions=actions,
+        missing=missing,
+        data_quality=context.data_quality,
+    )
+
+
+def not_measured(rule_id: str, missing: tuple[str, ...], why: str = "not measured") -> NotMeasured:
+    """Returns that a rule lacks something."""
+    return NotMeasured(rule=rule_id, missing=missing, why=why)
+
+
+def lacking(context: Context, rule_id: str, table: str, *columns: str) -> NotMeasured | None:
+    """Returns that columns of a table have no value in the window; `None` where each has one.
+
+    Also `None` where the table has no row in the window: nothing happened then.
+    """
+    counts = ", ".join(f"count({column}) AS {column}" for column in columns)
+    seen = context.row(f"SELECT count(*) AS num_rows, {counts} FROM {table} WHERE {{where}}")
+    empty = tuple(f"{table}.{column}" for column in columns if not seen[column])
+    if not seen["num_rows"] or not empty:
+        return None
+    return not_measured(rule_id, empty, "not recorded")
+
+
+def undetermined(why: str) -> Cause:
+    """Returns a cause that the evidence cannot tell."""
+    return Cause(kind="undetermined", sentence=f"undetermined: {why}")
+
+
+def ruled_out(*items: tuple[str, str], kind: CauseKind = "undetermined") -> tuple[Rejected, ...]:
+    """Returns alternatives, each with the number that spoke against it."""
+    return tuple(Rejected(kind=kind, name=name, number=number) for name, number in items)

@@ -1,0 +1,76 @@
+"""For how long something was so: unbroken runs of steps in which a condition held.
+
+A state is judged by how long it lasted, an event by how often it came (`episodes`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diagnose.finding import Span
+from diagnose.reading import Scope
+from diagnose.rule import Context
+
+STRETCHES_SQL = """
+WITH held AS (
+    SELECT step, num_repeats, ts, coalesce(updated_ts, ts) AS until_ts
+    FROM steps WHERE {where} AND ({condition})
+), marked AS (
+    SELECT *, (step <> lag(step + num_repeats, 1, 0) OVER by_step
+               AND coalesce(ts - lag(until_ts) OVER by_step > {gap}, true))::INTEGER AS is_first
+    FROM held WINDOW by_step AS (ORDER BY step)
+), numbered AS (
+    SELECT *, sum(is_first) OVER (ORDER BY step ROWS UNBOUNDED PRECEDING) AS stretch FROM marked
+)
+SELECT min(ts) AS opened_ts, max(until_ts) AS until_ts, sum(num_repeats)::BIGINT AS num_steps,
+       max(step + num_repeats) >= (SELECT max(step + num_repeats) FROM steps WHERE {where})
+           AS is_last
+FROM numbered GROUP BY stretch ORDER BY until_ts - opened_ts DESC, opened_ts
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStretch:
+    """A run of steps. `is_last` says that it reaches the newest step: it may go on."""
+
+    engine: int
+    opened_ts: int
+    until_ts: int
+    num_steps: int
+    is_last: bool
+
+    @property
+    def duration_ns(self) -> int:
+        """How long it lasted, as far as is recorded."""
+        return self.until_ts - self.opened_ts
+
+    @property
+    def scope(self) -> Scope:
+        """The engine and the stretch, for statements about it."""
+        return Scope(self.engine, self.opened_ts, self.until_ts)
+
+
+def stretches_sql(condition: str, *, gap_ns: int = 0) -> str:
+    """Returns the statement behind `read_stretches`, a template for the window."""
+    return STRETCHES_SQL.replace("{condition}", condition).replace("{gap}", str(gap_ns))
+
+
+def read_stretches(context: Context, condition: str, *, gap_ns: int = 0) -> list[StepStretch]:
+    """Returns the stretches of steps in which an SQL condition over `steps` held, longest first.
+
+    Args:
+        context: engine and window.
+        condition: over the columns of `steps`.
+        gap_ns: steps without it that take no longer are passed over; 0 for an unbroken run.
+    """
+    rows = context.rows(stretches_sql(condition, gap_ns=gap_ns))
+    return [StepStretch(engine=context.scope.engine, **row) for row in rows]
+
+
+def span_of(context: Context, stretch: StepStretch) -> Span:
+    """Returns a stretch as the span of a finding: open while it reaches the newest step.
+
+    An engine that has ended has nothing open.
+    """
+    is_open = stretch.is_last and context.quality.stopped_ts is None
+    return Span(opened_ts=stretch.opened_ts, cleared_ts=None if is_open else stretch.until_ts)
