@@ -1,6 +1,7 @@
 # demo   an engine under KV pressure on this machine, recorded and diagnosed
 # test   the tests
 # check  what CI runs: format, lint, types, import contracts, tests
+# gpu-check  on a CUDA machine: the engine's tests on the device, then what it reaches of it
 # Each makes .venv itself.
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check venv clean
+.PHONY: demo test check gpu-check venv clean
 
 venv: $(READY)
 
@@ -32,6 +33,14 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(MAKE) test
+
+# On a machine with CUDA and its torch (docs/gpu.md): equivalence on the device, then how much of
+# what the device can do the engine reaches, as a section for benchmarks/RESULTS.md.
+gpu-check:
+	$(BIN)/python -c 'import torch, sys; sys.exit(0 if torch.cuda.is_available() else \
+	    "gpu-check: no CUDA device here, or a torch built for the CPU (docs/gpu.md)")' || exit 2
+	STEPSCOPE_TEST_DEVICE=cuda $(BIN)/pytest tests/engine/runner tests/engine/lora
+	$(BIN)/python -m benchmarks.gpu_check --output gpu-check.md
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -11,13 +11,38 @@ import math
 
 from diagnose.capacity import Capacity
 from diagnose.facts import EngineSettings
-from diagnose.finding import Action
+from diagnose.finding import Action, Applies
 
 VERIFY = "stepscope diagnose --since 10m"
 WATERMARK = 0.05
 """Upper end of what a published sweep found useful (0.02 to 0.05); 0.1 only cost throughput."""
 LEAST_WATERMARK = 0.02
 """From here on the setting counts as made."""
+
+
+def advise(
+    what: str,
+    *,
+    trade_off: str,
+    applies: Applies = "restart",
+    flag: str | None = None,
+    old: object = None,
+    new: object = None,
+    revert: str | None = None,
+) -> Action:
+    """Returns an action; `old` and `new` are what its flag is set to, and should be."""
+    if revert is None:
+        revert = "as it was" if flag is None else f"{flag} {old}"
+    return Action(
+        what=what,
+        flag=flag,
+        old=None if flag is None else str(old),
+        new=None if flag is None else str(new),
+        applies=applies,
+        trade_off=trade_off,
+        verify=VERIFY,
+        revert=revert,
+    )
 
 
 def fewer_slots(settings: EngineSettings, capacity: Capacity) -> Action | None:

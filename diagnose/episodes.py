@@ -8,8 +8,13 @@ one in thousands of steps and not all of one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from diagnose.finding import Span
 from diagnose.reading import NS, QueryLog, Scope, read_row, read_rows
+
+if TYPE_CHECKING:
+    from diagnose.rule import Context
 
 EPISODE_GAP_NS = 30 * NS
 """A pause after which preemptions count as over. Starting value: three scrapes of 10 s."""
@@ -55,6 +60,25 @@ class Episode:
     cleared_ts: int | None
     num_moments: int
     stretch: Scope
+
+    @property
+    def span(self) -> Span:
+        """When it was so, for a finding."""
+        return Span(opened_ts=self.opened_ts, cleared_ts=self.cleared_ts)
+
+    @property
+    def inside(self) -> Scope:
+        """The engine and the episode itself, as far as it lies in the window."""
+        start = max(self.opened_ts, self.stretch.start_ts)
+        return Scope(self.stretch.engine, start, self.last_ts)
+
+
+def worst_episode(context: Context, moments_sql: str) -> Episode | None:
+    """Returns the open episode with most moments, else the closed one; `None` without any."""
+    episodes = read_episodes(
+        context.log, context.scope, moments_sql, stopped_ts=context.quality.stopped_ts
+    )
+    return episodes[0] if episodes else None
 
 
 def read_episodes(

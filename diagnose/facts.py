@@ -75,6 +75,11 @@ class EngineSettings:
         except (ValueError, TypeError):
             return None
 
+    def scheduler_setting(self, name: str) -> Any:
+        """Returns a scheduler's setting of the whole configuration, nested or flat."""
+        nested = self.setting("scheduler")
+        return nested.get(name) if isinstance(nested, dict) else self.setting(name)
+
     @property
     def kv_groups(self) -> tuple[KVGroup, ...]:
         """Groups of layers with block tables of their own; none where they are not known."""

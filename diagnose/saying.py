@@ -13,9 +13,12 @@ from diagnose.finding import (
     Confidence,
     Evidence,
     Finding,
+    Healthy,
     Impact,
     Level,
     NotMeasured,
+    Number,
+    Provenance,
     Rejected,
     Severity,
     Span,
@@ -62,6 +65,37 @@ def finding(
         missing=missing,
         data_quality=context.data_quality,
     )
+
+
+def measured(
+    name: str,
+    value: Number | None,
+    unit: str,
+    sql: str,
+    *,
+    threshold: Number | None = None,
+    threshold_text: str | None = None,
+    baseline: Number | None = None,
+    n: int | None = None,
+    provenance: Provenance = "measured",
+) -> Evidence:
+    """Returns a number with the statement that gives it again."""
+    return Evidence(
+        name=name,
+        value=value,
+        unit=unit,
+        sql=sql,
+        provenance=provenance,
+        n=n,
+        threshold=threshold,
+        threshold_text=threshold_text,
+        baseline=baseline,
+    )
+
+
+def healthy(rule_id: str, name: str, number: str) -> Healthy:
+    """Returns that a rule has looked and found nothing, with the number that says so."""
+    return Healthy(rule=rule_id, name=name, number=number)
 
 
 def not_measured(rule_id: str, missing: tuple[str, ...], why: str = "not measured") -> NotMeasured:

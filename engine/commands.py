@@ -64,6 +64,7 @@ def engine_settings(args: argparse.Namespace) -> EngineSettings:
 
 def run_serve(args: argparse.Namespace, wiring: ServeWiring | None) -> int:
     """Serves until told to stop; exit code and errors are `Server.run`'s."""
+    from engine.server.access import read_admin_token, read_secrets
     from engine.server.engine_process import no_recorder
     from engine.server.server import Server
     from engine.server.settings import ServerSettings
@@ -76,6 +77,8 @@ def run_serve(args: argparse.Namespace, wiring: ServeWiring | None) -> int:
             port=args.port,
             live_timeout_seconds=args.live_timeout,
             chat_template=_read_template(args.chat_template),
+            api_keys=read_secrets(args.api_key_file, "--api-key-file"),
+            admin_token=read_admin_token(args.admin_token_file),
         ),
         recorder_factory=(
             wiring.recorder_factory(args) if wiring is not None and recorded else no_recorder
@@ -116,6 +119,8 @@ def _print_banner(args: argparse.Namespace, url: str, ready: EngineReady, record
         f"  KV cache   {cache.num_usable_blocks:,} blocks of {cache.block_size} tokens"
         f" = {cache.num_kv_tokens:,} tokens"
     )
+    for about, note in ready.device_notes.items():
+        _say(f"  {about:<10} {note}")
     _say(f"  log        {log}" if recorded else "  log        not recorded")
     _say(f"  load       stepscope load --url {url} --preset storm")
     if recorded:

@@ -11,11 +11,10 @@ from dataclasses import asdict, dataclass, field
 from math import gcd, lcm
 from typing import Literal
 
+from engine.compilation import CompilationConfig
+from engine.config_error import ConfigError as ConfigError
+
 Policy = Literal["fcfs", "priority"]
-
-
-class ConfigError(ValueError):
-    """A setting that cannot be used; the message says which, its value, the limit, the remedy."""
 
 
 def _require(condition: bool, message: str) -> None:
@@ -44,7 +43,7 @@ class CacheConfig:
     """The KV cache.
 
     `num_gpu_blocks` counts the null block, as vLLM's `--num-gpu-blocks-override` does: 160 means
-    159 usable blocks. `groups` is empty for a model with full attention alone; with groups of
+    159 usable blocks. `kv_cache_memory_bytes` is what was set for the pool; None was measured. `groups` is empty for a model with full attention alone; with groups of
     several block sizes, `block_size` is their least common multiple.
 
     `chunk_alignment` is for hybrid models, whose state-space layers can be taken up again only
@@ -57,6 +56,7 @@ class CacheConfig:
     num_gpu_blocks: int = 1024
     enable_prefix_caching: bool = True
     gpu_memory_utilization: float = 0.92
+    kv_cache_memory_bytes: int | None = None
     chunk_alignment: int | None = None
 
     def __post_init__(self) -> None:
@@ -70,6 +70,10 @@ class CacheConfig:
             0.0 < self.gpu_memory_utilization <= 1.0,
             f"gpu_memory_utilization is {self.gpu_memory_utilization}: "
             "it is a share of the device, above 0 and at most 1",
+        )
+        _require(
+            self.kv_cache_memory_bytes is None or self.kv_cache_memory_bytes >= 1,
+            f"kv_cache_memory_bytes is {self.kv_cache_memory_bytes}: it must be 1 or more",
         )
         multiple = lcm(*(group.block_size for group in self.kv_groups))
         _require(
@@ -194,15 +198,16 @@ class SchedulerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationConfig:
-    """Speculative decoding; 0 drafts is none.
+    """Speculative decoding, as the scheduler sees it; 0 drafts is none. `method` says who drafts.
 
     `num_lookahead_tokens` are slots that a drafter with KV of its own needs beyond the scheduled
     tokens, `prefill_lookahead` positions that it looks at beyond a chunk. `drop_last_hit_block`
     computes the last block of a prefix hit again, for a drafter that needs its hidden states.
     `draft_slots_per_request` are places in the model's input (`max_num_batched_tokens`) that a
-    parallel drafter takes for every scheduled request, beside its tokens.
+    drafter takes for every scheduled request, beside its tokens.
     """
 
+    method: str | None = None
     num_speculative_tokens: int = 0
     num_lookahead_tokens: int = 0
     prefill_lookahead: int = 0
@@ -216,6 +221,33 @@ class SpeculationConfig:
         ):
             value = getattr(self, name)
             _require(value >= 0, f"{name} is {value}: it must be 0 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoRAConfig:
+    """LoRA adapters: slots on the device, the largest rank, how many stay in host memory.
+
+    `max_loras` is the scheduler's cap too. `max_cpu_loras` is `max_loras` where it is not set.
+    """
+
+    max_loras: int = 1
+    max_lora_rank: int = 16
+    max_cpu_loras: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_loras", "max_lora_rank"):
+            value = getattr(self, name)
+            _require(value >= 1, f"{name} is {value}: it must be 1 or more")
+        _require(
+            self.cpu_loras >= self.max_loras,
+            f"max_cpu_loras is {self.max_cpu_loras} and max_loras {self.max_loras}: what a step "
+            "needs comes from host memory; raise the one or lower the other",
+        )
+
+    @property
+    def cpu_loras(self) -> int:
+        """Adapters that stay in host memory, besides those in use."""
+        return self.max_loras if self.max_cpu_loras is None else self.max_cpu_loras
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,8 +278,11 @@ class KVConnectorConfig:
     blocks back, for the transfer may still touch them: that takes its end (a report of the runner)
     or `lease_seconds` since the request let go of them. Set the lease only where a transfer of that
     age is certain to be dead. None is never.
+
+    `connector` is its name, for the record.
     """
 
+    connector: str | None = None
     role: Literal["kv_producer", "kv_consumer", "kv_both"] = "kv_both"
     load_failure_policy: Literal["recompute", "fail"] = "recompute"
     load_timeout_seconds: float | None = None
@@ -271,13 +306,18 @@ class KVConnectorConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """All settings of an engine. `encoder` is None for a model without encoder inputs."""
+    """All settings of an engine.
+
+    `encoder` is None for a model without encoder inputs, `lora` where no adapter can be served.
+    """
 
     kv_connector: KVConnectorConfig | None = None
+    lora: LoRAConfig | None = None
     encoder: EncoderConfig | None = None
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
+    compilation: CompilationConfig = field(default_factory=CompilationConfig)
     allow_oversize: bool = False
 
     def __post_init__(self) -> None:

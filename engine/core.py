@@ -7,21 +7,32 @@ itself, and counts. Where requests come from and where tokens go is its driver's
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from engine.admission import complaint_about
 from engine.config import EngineConfig
+from engine.connectors.worker import KVTransferWorker
 from engine.request import Request, RequestTimes
 from engine.runner import Runner
-from engine.sampling import SamplingParams
-from engine.scheduler import RequestOutput, Scheduler, SchedulerOutput
+from engine.sampling import SamplingParams, StructuredOutputsParams
+from engine.scheduler import PauseState, RequestOutput, Scheduler, SchedulerOutput
 from engine.scheduler.integrity import IntegrityReport
 from engine.scheduler.output import ModelRunnerOutput, StepOutputs
 from engine.stats import EngineStats, StatsSnapshot
+from engine.structured_output.bitmask import GrammarBitmask
+from engine.structured_output.structured_outputs import StructuredOutputs
 from telemetry.recorder import Recorder
 from telemetry.records import Event, RequestArrived, RequestFinished
-from telemetry.vocabulary import EventKind, FinishReason, Phase
+from telemetry.vocabulary import EventKind, FinishReason, Phase, SkipReason
+
+
+SAVE_SECONDS = 1.0
+"""How long the blocks of ended requests are waited for when the engine ends."""
+
+TRANSFER_WAIT_SECONDS = 0.02
+"""Pause between two steps while nothing but transfers is under way; the end of one ends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +44,7 @@ class NewRequest:
     sampling: SamplingParams
     priority: int = 0
     adapter: str | None = None
+    adapter_key: str | None = None
     received_ts: int | None = None
     tokenized_ts: int | None = None
     trace_id: str | None = None
@@ -46,6 +58,8 @@ class EngineCore:
     Args:
         clock: the run's, in ns since the Unix epoch; the recorder's too.
         eos_token_ids: tokens that end a text unless a request ignores them.
+        structured_outputs: the grammars of its requests; None where none can be compiled.
+        transfers: what moves KV from and to elsewhere, the runner's too; None without a connector.
 
     Invariants:
         Every request that was handed in leaves exactly one finished event in the record, and one
@@ -61,10 +75,19 @@ class EngineCore:
         clock: Callable[[], int],
         model_name: str,
         eos_token_ids: Sequence[int] = (),
+        structured_outputs: StructuredOutputs | None = None,
+        transfers: KVTransferWorker | None = None,
     ) -> None:
         self.config = config
-        self.scheduler = Scheduler(config, recorder=recorder, clock=clock)
+        self.transfers = transfers
+        self.scheduler = Scheduler(
+            config,
+            recorder=recorder,
+            clock=clock,
+            connector=None if transfers is None else transfers.connector,
+        )
         self.stats = EngineStats(config, clock())
+        self.structured_outputs = structured_outputs or StructuredOutputs.without_a_model()
         self.num_steps = 0
         self._runner = runner
         self._recorder = recorder
@@ -76,26 +99,51 @@ class EngineCore:
 
     # ------------------------------------------------------------------------- requests in, out
 
-    def add_request(self, new: NewRequest) -> RequestOutput | None:
-        """Queues a request; returns its end at once if it is refused, else None."""
+    def add_request(self, new: NewRequest, rejection: str | None = None) -> RequestOutput | None:
+        """Queues a request; returns its end at once if it is refused, else None.
+
+        Args:
+            rejection: why its driver has no room for it now; it is only recorded then.
+        """
         request = self._number(new)
-        complaint = complaint_about(
+        if rejection is not None:
+            self.stats.num_admission_rejections += 1
+        complaint = rejection or complaint_about(
             self.config, request.num_prompt_tokens, request.sampling.max_tokens
         )
+        wanted = request.sampling.structured_outputs
+        if complaint is None and wanted is not None:
+            complaint = self.structured_outputs.complaint()
         if complaint is not None:
             return self._refuse(request, complaint)
+        if wanted is not None:
+            self._constrain(request, wanted)
         self._requests[request.request_id] = request
         self.scheduler.add_request(request)
         return None
 
-    def abort(self, request_ids: Iterable[str], reason: FinishReason) -> None:
-        """Ends requests from outside; ids that have ended already are passed over."""
+    def refuse(self, new: NewRequest, complaint: str) -> RequestOutput:
+        """Records a request that its driver cannot serve; returns its end."""
+        return self._refuse(self._number(new), complaint)
+
+    def adapters_in_use(self) -> frozenset[str]:
+        """Returns the adapters of the requests that have not ended."""
+        named = (request.adapter for request in self._requests.values())
+        return frozenset(adapter for adapter in named if adapter is not None)
+
+    def abort(self, request_ids: Iterable[str], reason: FinishReason) -> list[str]:
+        """Ends requests from outside; ids that have ended already are passed over.
+
+        Returns:
+            The ids of those that ended by it.
+        """
         ended = [self._requests[name] for name in request_ids if name in self._requests]
         if reason is FinishReason.abort_client:
             self._recorder.record_events([self._client_gone(request) for request in ended])
         self.scheduler.finish_requests([request.request_id for request in ended], reason)
         for request in ended:
             self._forget(request, reason)
+        return [request.request_id for request in ended]
 
     def abort_all(self, reason: FinishReason) -> None:
         """Ends whatever has not ended, and hands over what the record still holds back."""
@@ -130,20 +178,83 @@ class EngineCore:
         """Whether a step has anything to do."""
         return self.scheduler.has_requests()
 
+    @property
+    def waits_for_transfers(self) -> bool:
+        """Whether KV is on its way that somebody waits for, or a look-up is."""
+        return self.transfers is not None and self.scheduler.waits_for_transfers
+
+    @property
+    def has_received_kv(self) -> bool:
+        """Whether a request's KV has come that the next step may let in."""
+        return self.scheduler.has_received_kv
+
+    def wait_for_transfers(self) -> None:
+        """Waits until a transfer has ended, and not for long: time-outs are looked at by steps."""
+        if self.transfers is not None:
+            self.transfers.wait(TRANSFER_WAIT_SECONDS)
+
+    def save_what_is_left(self) -> None:
+        """Steps until the blocks of requests that have ended are stored, at most a moment long."""
+        until = time.monotonic() + SAVE_SECONDS
+        while self.scheduler.kept and time.monotonic() < until:
+            self.step()
+            self.wait_for_transfers()
+        self.scheduler.journal.flush()
+
+    def close(self) -> None:
+        """Ends what runs beside the steps; nothing may be asked of the engine afterwards."""
+        if self.transfers is not None:
+            self.transfers.close()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether an operator holds requests back."""
+        return self.scheduler.pause is not PauseState.UNPAUSED
+
+    @property
+    def waits_for_good(self) -> bool:
+        """Whether there is a reason for a step that schedules nothing: a pause, or a grammar."""
+        return self.is_paused or self.structured_outputs.is_compiling
+
     # --------------------------------------------------------------------------------- the step
 
     def step(self) -> tuple[SchedulerOutput, StepOutputs]:
         """Schedules, executes and takes in one step; returns what was decided and what came."""
+        if self.structured_outputs.is_compiling:
+            self.take_compiled_grammars()
         output = self.scheduler.schedule()
-        result = self._execute(output)
+        bitmask = self._fill_bitmask(output) if output.structured_output_rows else None
+        result = self._execute(output, bitmask)
         return output, self._update(output, result)
 
-    def _execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
+    def take_compiled_grammars(self, wait_seconds: float = 0.0) -> None:
+        """Lets requests go on whose grammar is there, waiting so long for the first of them."""
+        for name, error in self.structured_outputs.take_compiled(wait_seconds).items():
+            self.scheduler.unblock(name, None if error is None else SkipReason.grammar_failed)
+
+    def _fill_bitmask(self, output: SchedulerOutput) -> GrammarBitmask:
+        self._recorder.enter_phase(output.step, Phase.bitmask)
+        return self.structured_outputs.fill(output, self._requests)
+
+    def _execute(
+        self, output: SchedulerOutput, bitmask: GrammarBitmask | None
+    ) -> ModelRunnerOutput:
         self._recorder.enter_phase(output.step, Phase.forward)
-        return self._runner.execute(output)
+        result = self._runner.execute(output, bitmask)
+        return result if bitmask is None else replace(result, bitmask_ns=bitmask.fill_ns)
 
     def _update(self, output: SchedulerOutput, result: ModelRunnerOutput) -> StepOutputs:
+        lost = self.structured_outputs.end_lost(self.scheduler)
         results = self.scheduler.update_from_output(output, result)
+        self.structured_outputs.take_in(output, results, self._requests)
+        results.others += lost + self.structured_outputs.end_lost(self.scheduler)
+        if self.stats.drafts is not None:
+            self.stats.drafts.verified(
+                output.scheduled_spec_decode_tokens, result.sampled_token_ids
+            )
+        if result.draft_token_ids:
+            self.scheduler.update_draft_token_ids(result.draft_token_ids)
+        results.logprobs = result.logprobs
         self._recorder.enter_phase(output.step, Phase.output)
         self.num_steps = output.step + 1
         now = self._clock()
@@ -155,7 +266,7 @@ class EngineCore:
 
     def snapshot(self) -> StatsSnapshot:
         """Returns the engine's numbers as they are now."""
-        return self.stats.snapshot(self.scheduler, model_name=self._model_name)
+        return self.stats.snapshot(self.scheduler, model_name=self._model_name, now=self._clock())
 
     def examine(self) -> IntegrityReport:
         """Returns whether the scheduler's books are right, down to the keys of held blocks.
@@ -181,6 +292,7 @@ class EngineCore:
             arrival_time=received / 1e9,
             priority=new.priority,
             adapter=new.adapter,
+            adapter_key=new.adapter_key,
             eos_token_id=self._eos_token_ids[0] if self._eos_token_ids else None,
             trace_id=new.trace_id,
             parent_span_id=new.parent_span_id,
@@ -189,6 +301,13 @@ class EngineCore:
         )
         self._num_requests += 1
         return request
+
+    def _constrain(self, request: Request, wanted: StructuredOutputsParams) -> None:
+        """Gives a request its grammar, for which it may have to wait."""
+        outputs = self.structured_outputs
+        request.grammar, is_ready = outputs.grammar_for(request.request_id, wanted)
+        if not is_ready:
+            request.blocked_by = SkipReason.grammar_compiling
 
     def _refuse(self, request: Request, complaint: str) -> RequestOutput:
         now = self._clock()
@@ -206,6 +325,7 @@ class EngineCore:
                     ignore_eos=sampling.ignore_eos,
                     priority=request.priority,
                     arrival_time=request.arrival_time,
+                    adapter=request.adapter,
                     received_ts=request.times.received,
                     tokenized_ts=request.times.tokenized,
                     trace_id=request.trace_id,
@@ -236,4 +356,5 @@ class EngineCore:
 
     def _forget(self, request: Request, reason: FinishReason) -> None:
         self.stats.finished(request, reason, self._clock())
+        self.structured_outputs.forget(request)
         del self._requests[request.request_id]

@@ -22,6 +22,8 @@ class DeviceMemory:
 
     total_bytes: int | None = None
     weights_bytes: int | None = None
+    activation_bytes: int | None = None
+    graph_bytes: int | None = None
     kv_bytes: int | None = None
     kv_block_bytes: int | None = None
 
@@ -81,10 +83,12 @@ def describe(
         gpu_memory_utilization=cache.gpu_memory_utilization,
         async_scheduling=scheduler.async_scheduling,
         num_speculative_tokens=config.speculation.num_speculative_tokens or None,
-        kv_connector=None if config.kv_connector is None else config.kv_connector.role,
+        kv_connector=_connector_name(config),
         max_loras=scheduler.max_loras,
         memory_total_bytes=memory.total_bytes,
         memory_weights_bytes=memory.weights_bytes,
+        memory_activation_bytes=memory.activation_bytes,
+        memory_graph_bytes=memory.graph_bytes,
         memory_kv_bytes=memory.kv_bytes,
     )
 
@@ -114,6 +118,12 @@ class LifeEvents:
 
     def _tell(self, kind: EventKind, text: str | None, step: int = 0) -> None:
         self._recorder.record_events([Event(kind=kind, step=step, ts=self._clock(), text=text)])
+
+
+def _connector_name(config: EngineConfig) -> str | None:
+    """Returns the connector's name, or its role where it has none."""
+    connector = config.kv_connector
+    return None if connector is None else connector.connector or connector.role
 
 
 def _boot_id() -> str | None:

@@ -80,6 +80,8 @@ class Request:
     eos_token_id: int | None = None
     reads_prefix_cache: bool = True
     adapter: str | None = None
+    adapter_key: str | None = None
+    """What its adapter's KV is told apart by, where the name alone does not say which weights."""
     cache_salt: str | None = None
     grammar: Grammar | None = None
     encoder_items: tuple[EncoderItem, ...] = ()

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine.config import EngineConfig
-from engine.request import Request
+from engine.draft_stats import DraftStats
+from engine.request import Request, RequestStatus
 from engine.scheduler.output import RequestOutput, SchedulerOutput
 from engine.scheduler.scheduler import Scheduler
 from telemetry.vocabulary import FinishReason
@@ -76,11 +77,22 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterStats:
+    """How many a step may have, and those that requests run or wait with at a moment."""
+
+    seconds: float
+    max_loras: int
+    running: Sequence[str]
+    waiting: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatsSnapshot:
     """The engine's numbers at one moment. Ratios are 0 to 1; counters count since the start.
 
     `num_waiting_deferred` wait for something of their own, `num_waiting_capacity` for room.
-    `num_finished` counts ends by FinishReason name. Prefix cache numbers are tokens.
+    `num_finished` counts ends by FinishReason name, `num_admission_rejections` those refused for
+    want of room in the queue. Prefix cache numbers are tokens.
     """
 
     engine: str
@@ -98,14 +110,22 @@ class StatsSnapshot:
     num_prefix_cache_queries: int
     num_prefix_cache_hits: int
     num_finished: Mapping[str, int]
+    num_admission_rejections: int
     histograms: Mapping[str, Histogram]
     cache_config: Mapping[str, str]
+    adapters: AdapterStats | None = None
+    """None without adapters."""
+    drafts: DraftStats | None = None
+    """None without speculative decoding."""
 
 
 class EngineStats:
     """What the step loop counts as it goes."""
 
     def __init__(self, config: EngineConfig, started_ts: int) -> None:
+        self.num_admission_rejections = 0
+        num_drafts = config.speculation.num_speculative_tokens
+        self.drafts = DraftStats.of(num_drafts) if num_drafts else None
         self._config = config
         self._started_ts = started_ts
         self._histograms = {name: Histogram(b) for name, b in HISTOGRAM_BOUNDS.items()}
@@ -157,7 +177,7 @@ class EngineStats:
             decode_seconds = (times.last_token - times.first_token) / NS
             self._observe("request_time_per_output_token_seconds", decode_seconds / gaps)
 
-    def snapshot(self, scheduler: Scheduler, *, model_name: str) -> StatsSnapshot:
+    def snapshot(self, scheduler: Scheduler, *, model_name: str, now: int) -> StatsSnapshot:
         """Returns all numbers as they are now."""
         usable = self._config.cache.num_usable_blocks
         num_deferred = len(scheduler.skipped)
@@ -178,8 +198,26 @@ class EngineStats:
             num_prefix_cache_queries=prefix.num_queried_tokens,
             num_prefix_cache_hits=prefix.num_hit_tokens,
             num_finished=dict(self._num_finished),
+            num_admission_rejections=self.num_admission_rejections,
             histograms={name: each.copy() for name, each in self._histograms.items()},
             cache_config=_cache_config(self._config),
+            adapters=self._adapters(scheduler, now),
+            drafts=None if self.drafts is None else self.drafts.copy(),
+        )
+
+    def _adapters(self, scheduler: Scheduler, now: int) -> AdapterStats | None:
+        max_loras = self._config.scheduler.max_loras
+        if max_loras is None:
+            return None
+        named: dict[bool, dict[str, None]] = {True: {}, False: {}}
+        for request in scheduler.requests.values():
+            if request.adapter is not None:
+                named[request.status is RequestStatus.RUNNING][request.adapter] = None
+        return AdapterStats(
+            seconds=now / NS,
+            max_loras=max_loras,
+            running=tuple(named[True]),
+            waiting=tuple(named[False]),
         )
 
     def _count_hits(self, output: SchedulerOutput, requests: Mapping[str, Request]) -> None:

@@ -13,6 +13,7 @@ from engine.config import (
     EngineConfig,
     KVConnectorConfig,
     KVGroupConfig,
+    LoRAConfig,
     SchedulerConfig,
     SpeculationConfig,
 )
@@ -38,8 +39,10 @@ def config_from(settings: str) -> EngineConfig:
     cache = dict(found.get("cache") or {})
     cache["groups"] = tuple(_part(KVGroupConfig, group) for group in cache.get("groups", ()))
     encoder, connector = found.get("encoder"), found.get("kv_connector")
+    lora = found.get("lora")
     return EngineConfig(
         kv_connector=None if connector is None else _part(KVConnectorConfig, connector),
+        lora=None if lora is None else _part(LoRAConfig, lora),
         encoder=None if encoder is None else _part(EncoderConfig, encoder),
         speculation=_part(SpeculationConfig, found.get("speculation") or {}),
         scheduler=_part(SchedulerConfig, found.get("scheduler") or {}),

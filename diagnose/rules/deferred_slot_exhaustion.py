@@ -2,8 +2,9 @@
 
 What it measures
 ----------------
-Scrapes at which running and deferred requests together reach `max_num_seqs` while the KV pool is
-less than 60 % used and no request ends: two or more in a row.
+Steps in which running requests and those set aside together reach `max_num_seqs`, nobody is
+admitted and less than 60 % of the KV pool is used: for 30 seconds in a row, without a request that
+ends. It says what they were set aside for.
 
 Why it matters
 --------------
@@ -12,8 +13,8 @@ slots are taken so, new requests wait behind them although the device and the ca
 
 When it stays quiet
 -------------------
-Where requests end, the slots turn over: that is `seq-slot-limit`. Without the split of waiting
-requests by reason, or without `max_num_seqs`, it is not measured.
+Where requests end, the slots turn over: that is `seq-slot-limit`. A burst of grammars or loads that
+comes back within seconds fills no slots for long.
 
 What to do
 ----------
@@ -23,91 +24,131 @@ router, and look for why they do not come back: loads, adapters, grammars.
 Source
 ------
 Report of 29 running and 227 deferred requests on 256 slots, with the KV pool at 21 %. 60 %: the
-playbook's starting value.
+playbook's starting value; 30 s: starting value.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from diagnose.finding import Cause, Finding, Healthy, Impact, RuleVerdict, Severity
-from diagnose.metric_capacity import record_steps
-from diagnose.metric_facts import MetricFacts, Stretch
-from diagnose.metric_finding import facts_of, found, number, span_of, too_few
+from diagnose.advice import advise
+from diagnose.finding import Cause, CauseKind, Finding, Impact, RuleVerdict, Severity
+from diagnose.reading import NS, read_row, read_rows
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import not_measured, ruled_out
-from diagnose.words import duration, percent, plural
+from diagnose.saying import finding, healthy, lacking, measured, not_measured, ruled_out
+from diagnose.stretches import StepStretch, read_stretches, span_of
+from diagnose.words import count, duration, percent, plural
 
 ID = "deferred-slot-exhaustion"
 
 MAX_KV_USED = 0.6
-"""KV gauge below which blocks are not what is short. Source: playbook."""
-MIN_IN_A_ROW = 2
-"""Scrapes in a row at which it has to be so. Starting value."""
+"""Part of the KV pool below which blocks are not what is short. Source: playbook."""
+MIN_STUCK_NS = 30 * NS
+"""How long nobody may get in. Source: playbook, as for `admission-deadlock`."""
+
+FULL = """
+    num_running + num_skipped_waiting >= {slots} AND num_skipped_waiting > 0
+    AND coalesce(num_admitted, 0) + coalesce(num_resumed, 0) = 0
+    AND num_blocks_free_unhashed + num_blocks_free_cached > {free}
+"""
+SQL = """
+SELECT max(num_running) AS running, max(num_skipped_waiting) AS aside, max(num_waiting) AS waiting,
+       max(num_running + num_skipped_waiting) AS taken,
+       min(num_blocks_free_unhashed + num_blocks_free_cached) AS free,
+       (SELECT count(*) FROM request_finishes WHERE {where}) AS num_ended
+FROM steps WHERE {where}
+"""
+REASONS_SQL = """
+SELECT skip_reason_name(reason) AS reason, count(DISTINCT request) AS num_requests
+FROM request_events
+WHERE engine = {engine} AND ts <= {end} AND kind = event_kind('skipped') AND reason IS NOT NULL
+  AND request NOT IN (
+      SELECT request FROM request_events
+      WHERE engine = {engine} AND ts <= {start} AND request IS NOT NULL
+        AND kind IN (event_kind('admitted'), event_kind('finished'))
+  )
+GROUP BY ALL ORDER BY num_requests DESC, reason
+"""
+CAUSES: dict[str, CauseKind] = {
+    "grammar_compiling": "slow_grammars",
+    "remote_kv_loading": "stuck_loads",
+    "remote_kv_lookup_pending": "stuck_loads",
+    "load_started": "stuck_loads",
+    "lora_slots": "more_adapters",
+}
+"""Cause by what most are set aside for."""
 
 
-def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
-    """Returns a finding where deferred requests hold the slots and none ends."""
-    facts, slots = facts_of(context), context.settings.slots
-    if (few := too_few(context, ID)) is not None:
-        return few
-    missing = facts.missing("num_running", "num_waiting_deferred", "kv_cache_usage_ratio")
-    missing += facts.missing("num_finished")
-    if slots is None:
-        missing += ("engines.max_num_seqs",)
-    if missing or slots is None:
-        return not_measured(ID, missing)
-    taken = facts["num_running"].values + facts["num_waiting_deferred"].values
-    stuck = facts.longest(
-        (taken >= slots)
-        & (facts["num_waiting_deferred"].values > 0)
-        & (facts["kv_cache_usage_ratio"].values < MAX_KV_USED),
-        facts["num_finished"].values == 0,
-        min_scrapes=MIN_IN_A_ROW,
-    )
-    if stuck is None:
-        number_ = f"at most {np.nanmax(taken):,.0f} of {slots:,} slots run or set aside"
-        return Healthy(rule=ID, name="deferred", number=number_)
-    return _finding(context, facts, stuck, slots)
+def decide(context: Context, earlier: Earlier) -> RuleVerdict:
+    """Returns a finding where requests set aside hold the slots."""
+    slots, pool = context.settings.slots, context.settings.num_usable_blocks
+    if slots is None or pool is None:
+        return not_measured(ID, ("engines.max_num_seqs", "engines.num_usable_blocks"))
+    lacks = lacking(context, ID, "steps", "num_skipped_waiting", "num_blocks_free_unhashed")
+    if lacks is not None:
+        return lacks
+    condition = FULL.format(slots=slots, free=int((1 - MAX_KV_USED) * pool))
+    stretches = read_stretches(context, condition)
+    if not stretches or stretches[0].duration_ns < MIN_STUCK_NS:
+        longest = duration(stretches[0].duration_ns) if stretches else "never"
+        return healthy(ID, "set aside", f"filled the slots: {longest}")
+    seen = read_row(context.log, stretches[0].scope.fill(SQL))
+    if seen["num_ended"]:
+        return healthy(ID, "set aside", f"{plural(seen['num_ended'], 'request')} ended meanwhile")
+    return _finding(context, stretches[0], seen, slots, pool)
 
 
-def _finding(context: Context, facts: MetricFacts, stuck: Stretch, slots: int) -> Finding:
-    deferred = round(float(np.nanmax(facts.columns["num_waiting_deferred"][stuck.scrapes])))
-    running = round(float(np.nanmax(facts.columns["num_running"][stuck.scrapes])))
-    used = float(np.nanmax(facts.columns["kv_cache_usage_ratio"][stuck.scrapes]))
-    lasted, inside = duration(stuck.duration_ns), facts.between(stuck)
-    return found(
+def _finding(
+    context: Context, stuck: StepStretch, seen: dict[str, Any], slots: int, pool: int
+) -> Finding:
+    sql, lasted = stuck.scope.fill(SQL), duration(stuck.duration_ns)
+    reasons = read_rows(context.log, stuck.scope.fill(REASONS_SQL))
+    told = ", ".join(f"{row['num_requests']:,} {row['reason']}" for row in reasons[:3])
+    used = 1 - seen["free"] / pool
+    return finding(
         context,
         RULE,
         severity=Severity.critical,
-        span=span_of(stuck),
-        sentence=f"Up to {deferred:,} requests set aside and {running:,} running ones fill "
-        f"the {slots:,} slots; none ended in {lasted}, the KV pool was {percent(used)} used",
-        symptom=f"{running + deferred:,} of {slots:,} slots taken, no request ended in {lasted}",
+        span=span_of(context, stuck),
+        sentence=f"{seen['aside']:,} requests set aside ({told or 'reason not recorded'}) and "
+        f"{seen['running']:,} running ones fill the {slots:,} slots; nobody got in for {lasted}, "
+        f"{percent(used)} of the KV pool was used",
+        symptom=f"{seen['taken']:,} of {slots:,} slots taken, no request ended in {lasted}",
         cause=Cause(
-            kind="undetermined",
-            sentence="undetermined: deferred merges adapters, remote KV, grammars and encoders",
+            kind=CAUSES.get(reasons[0]["reason"], "undetermined") if reasons else "undetermined",
+            sentence=f"set aside: {told or 'the reason is not recorded'}",
         ),
-        confidence=("high", "gauges against max_num_seqs, and no request ended"),
+        confidence=("high", "slots, reasons and free blocks of each step are recorded"),
         rejected=ruled_out(("slot limit", "no request ended"), ("KV shortage", percent(used))),
         evidence=(
-            number(
-                facts, "running and set aside", running + deferred, "requests",
-                "max(num_running) + max(num_waiting_deferred)", inside, threshold=slots,
-                n=stuck.num_scrapes,
+            measured(
+                "running and set aside", seen["taken"], "requests", sql, threshold=slots,
+                n=stuck.num_steps,
             ),
-            number(
-                facts, "highest KV gauge in it", used, "ratio", "max(kv_cache_usage_ratio)",
-                inside, threshold=MAX_KV_USED, n=stuck.num_scrapes,
-            ),
+            measured("time in which nobody got in", stuck.duration_ns, "ns", sql,
+                     threshold=MIN_STUCK_NS, n=stuck.num_steps),
+            measured("KV pool in use", used, "ratio", sql, threshold=MAX_KV_USED),
         ),
         impact=Impact(
-            cost=(f"{plural(deferred, 'request')} hold slots and get nothing",),
-            numbers=(("num_deferred", deferred), ("stuck_ns", stuck.duration_ns)),
+            cost=(f"{plural(seen['waiting'], 'request')} waited for {lasted}",),
+            numbers=(("num_set_aside", seen["aside"]), ("stuck_ns", stuck.duration_ns)),
         ),
-        actions=(record_steps(),),
-        missing=("wait_reasons.wait_reason",),
+        num_affected=seen["waiting"],
+        actions=(
+            advise(
+                f"see why {count(seen['aside'])} requests do not come back, give them a time-out, "
+                "and bound how many may be set aside; restart to get out",
+                trade_off="requests in the engine are lost",
+            ),
+        ),
     )  # fmt: skip
 
 
-RULE = Rule(id=ID, version=1, prefix="dse", page=__doc__ or "", decide_metrics=decide_metrics)
+RULE = Rule(
+    id=ID,
+    version=2,
+    prefix="dse",
+    page=__doc__ or "",
+    decide=decide,
+    silenced_by=("connector-parked-deadlock",),
+)

@@ -2,7 +2,7 @@
 
 What it measures
 ----------------
-Engines of the same model that were scraped in the same window: eight or more requests waiting on
+Engines of the same model that were recorded in the same window: eight or more requests waiting on
 one, on average, and four times the median of all; or four times the median running. For a minute or
 longer.
 
@@ -31,22 +31,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from diagnose.finding import (
-    Action,
-    Cause,
-    Evidence,
-    Finding,
-    Healthy,
-    Impact,
-    RuleVerdict,
-    Severity,
-)
-from diagnose.metric_facts import MetricFacts
-from diagnose.metric_finding import facts_of, found, too_few
-from diagnose.metric_finding import span_of_window as whole
+from diagnose.advice import advise
+from diagnose.finding import Action, Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import not_measured, ruled_out
+from diagnose.saying import finding, healthy, lacking, measured, not_measured, ruled_out
 from diagnose.words import duration
 
 ID = "dp-rank-imbalance"
@@ -61,55 +50,56 @@ MIN_LASTED_NS = 60 * NS
 PEERS_SQL = """
 WITH models AS (SELECT engine, any_value(model) AS model FROM engines GROUP BY engine),
 loads AS (
-    SELECT m.engine, avg(m.num_waiting) AS waiting, avg(m.num_running) AS running
-    FROM metric_intervals_between({{start}}, {{end}}) AS m JOIN models AS e USING (engine)
-    WHERE m.source = '{source}'
-      AND e.model IS NOT DISTINCT FROM (SELECT model FROM models WHERE engine = {{engine}})
-    GROUP BY m.engine
+    SELECT s.engine, max(s.ts) - min(s.ts) AS lasted_ns, count(*) AS num_rows,
+           sum(s.num_waiting * s.num_repeats) / sum(s.num_repeats) AS waiting,
+           sum(s.num_running * s.num_repeats) / sum(s.num_repeats) AS running
+    FROM steps AS s JOIN models AS m USING (engine)
+    WHERE s.ts BETWEEN {start} AND {end}
+      AND m.model IS NOT DISTINCT FROM (SELECT model FROM models WHERE engine = {engine})
+    GROUP BY s.engine
 )
-SELECT count(*) AS num_engines,
-       median(waiting) AS waiting, median(running) AS running,
-       max(waiting) FILTER (engine = {{engine}}) AS own_waiting,
-       max(running) FILTER (engine = {{engine}}) AS own_running
+SELECT count(*) AS num_engines, median(waiting) AS waiting, median(running) AS running,
+       max(waiting) FILTER (engine = {engine}) AS own_waiting,
+       max(running) FILTER (engine = {engine}) AS own_running,
+       max(lasted_ns) FILTER (engine = {engine}) AS lasted_ns,
+       max(num_rows) FILTER (engine = {engine}) AS num_rows
 FROM loads
 """
 
 
-def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
+def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where this engine has far more than its peers."""
-    facts = facts_of(context)
-    if (few := too_few(context, ID)) is not None:
-        return few
-    if missing := facts.missing("num_running", "num_waiting"):
-        return not_measured(ID, missing)
-    sql = PEERS_SQL.format(source=facts.source)
-    row = context.row(sql)
+    lacks = lacking(context, ID, "steps", "num_running", "num_waiting")
+    if lacks is not None:
+        return lacks
+    row = context.row(PEERS_SQL)
     if row["num_engines"] < 2:
-        return not_measured(ID, ("samples.engine",), "one engine of this model is in the log")
-    lasted = int(facts.ts[-1] - facts.ts[0])
-    if lasted < MIN_LASTED_NS:
-        why = f"watched for {duration(lasted)}, {duration(MIN_LASTED_NS)} are needed"
-        return not_measured(ID, ("samples",), why)
-    if not _is_heavier(row):
+        return healthy(ID, "ranks", "one engine of this model")
+    if (row["lasted_ns"] or 0) < MIN_LASTED_NS:
+        why = f"watched for {duration(row['lasted_ns'])}, {duration(MIN_LASTED_NS)} are needed"
+        return not_measured(ID, ("steps",), why)
+    if not is_heavier(row):
         number = f"{row['own_waiting']:.1f} waiting, median {row['waiting']:.1f}"
-        return Healthy(rule=ID, name="ranks", number=f"{number} of {row['num_engines']} engines")
-    return _finding(context, facts, row, sql)
+        return healthy(ID, "ranks", f"{number} of {row['num_engines']} engines")
+    return _finding(context, row)
 
 
-def _is_heavier(row: dict[str, Any]) -> bool:
+def is_heavier(row: dict[str, Any]) -> bool:
+    """Whether an engine's own means are far above the medians of all."""
     queues = row["own_waiting"] >= MIN_WAITING and row["own_waiting"] >= MIN_RATIO * row["waiting"]
     runs = row["own_running"] > MIN_RATIO and row["own_running"] >= MIN_RATIO * row["running"]
     return bool(queues or runs)
 
 
-def _finding(context: Context, facts: MetricFacts, row: dict[str, Any], sql: str) -> Finding:
-    others = row["num_engines"] - 1
-    statement = context.scope.fill(sql)
-    return found(
+def _finding(context: Context, row: dict[str, Any]) -> Finding:
+    sql, others = context.scope.fill(PEERS_SQL), row["num_engines"] - 1
+    first = context.steps.first_ts or context.scope.start_ts
+    stopped = context.quality.stopped_ts
+    return finding(
         context,
         RULE,
         severity=Severity.high,
-        span=whole(facts),
+        span=Span(opened_ts=first, cleared_ts=stopped),
         sentence=f"This engine has {row['own_waiting']:.1f} waiting and {row['own_running']:.1f} "
         f"running on average, the median of {row['num_engines']} engines is {row['waiting']:.1f} "
         f"and {row['running']:.1f}",
@@ -121,50 +111,38 @@ def _finding(context: Context, facts: MetricFacts, row: dict[str, Any], sql: str
         confidence=("medium", f"means over the window, against {others} other engines"),
         rejected=ruled_out(("too much load", f"median {row['waiting']:.1f} waiting")),
         evidence=(
-            Evidence(
-                name="requests waiting, mean",
-                value=round(row["own_waiting"], 1),
-                unit="requests",
-                threshold=MIN_WAITING,
-                baseline=round(row["waiting"], 1),
-                n=facts.num_scrapes,
-                sql=statement,
+            measured(
+                "requests waiting, mean", round(row["own_waiting"], 1), "requests", sql,
+                threshold=MIN_WAITING, baseline=round(row["waiting"], 1), n=row["num_rows"],
             ),
-            Evidence(
-                name="requests running, mean",
-                value=round(row["own_running"], 1),
-                unit="requests",
-                baseline=round(row["running"], 1),
-                n=facts.num_scrapes,
-                sql=statement,
+            measured(
+                "requests running, mean", round(row["own_running"], 1), "requests", sql,
+                baseline=round(row["running"], 1), n=row["num_rows"],
             ),
         ),
         impact=Impact(
             cost=(f"{row['own_waiting']:.0f} requests wait here while others have room",),
             numbers=(("mean_waiting", round(row["own_waiting"], 1)),),
         ),
-        actions=(_balance(),),
-    )
+        actions=(balance(),),
+    )  # fmt: skip
 
 
-def _balance() -> Action:
-    return Action(
-        what="let the balancer count what it sends itself, and break ties at random",
-        flag=None,
-        old=None,
-        new=None,
+def balance() -> Action:
+    """Returns what makes a balancer spread requests more evenly."""
+    return advise(
+        "let the balancer count what it sends itself, and break ties at random",
         applies="client",
         trade_off="less affinity: fewer prefix cache hits",
-        verify="stepscope diagnose --since 10m",
         revert="the balancer as it was",
     )
 
 
 RULE = Rule(
     id=ID,
-    version=1,
+    version=2,
     prefix="dpi",
     page=__doc__ or "",
-    decide_metrics=decide_metrics,
+    decide=decide,
     silenced_by=("worker-hang", "admission-deadlock"),
 )

@@ -2,8 +2,8 @@
 
 What it measures
 ----------------
-Mean time to the first token without mean time queued and mean prefill, from the sums of vLLM's
-histograms: more than half of it is outside the engine, while nobody waits in it.
+Time from the server's receiving a request to its arrival in the scheduler's queue, against the time
+to its first token: more than half, at the median of 20 requests or more.
 
 Why it matters
 --------------
@@ -12,8 +12,8 @@ scheduler helps, and the engine has room.
 
 When it stays quiet
 -------------------
-With a queue in the engine the time is its own: look there. Histograms fill when a request ends, so
-one that is stuck is in none.
+With a queue in the engine the time is its own: look there. Where the source does not say when a
+server received a request, it is not measured.
 
 What to do
 ----------
@@ -29,136 +29,99 @@ from __future__ import annotations
 
 from typing import Any
 
-from diagnose.finding import (
-    Action,
-    Cause,
-    Evidence,
-    Finding,
-    Healthy,
-    Impact,
-    RuleVerdict,
-    Severity,
-)
-from diagnose.metric_facts import MetricFacts
-from diagnose.metric_finding import facts_of, found, too_few
-from diagnose.metric_finding import span_of_window as whole
-from diagnose.reading import NS
+from diagnose.advice import advise
+from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import not_measured, ruled_out
-from diagnose.words import duration, percent
-from telemetry.sources.prometheus.names import HISTOGRAMS
+from diagnose.saying import finding, healthy, measured, not_measured, ruled_out
+from diagnose.words import duration, percent, plural
 
 ID = "frontend-cpu-bound"
 
 MIN_SHARE = 0.5
-"""Share of the time to the first token that is outside the engine. Source: playbook."""
-MIN_REQUESTS = 5
-"""Requests that must have ended. Starting value."""
-MIN_OUTSIDE_SECONDS = 0.25
-"""A shorter time outside is not worth a word. Starting value."""
-MAX_WAITING = 1.0
-"""Mean of waiting requests up to which the queue is not it. Starting value."""
+"""Time before the queue against the time to the first token. Source: playbook."""
+MIN_REQUESTS = 20
+"""Requests that got a first token. Starting value."""
 
-NAMES = ("ttft", "queue_time", "prefill_time")
-"""Histograms whose sums are compared, as `metric_buckets` calls them."""
-_SPELLINGS = ", ".join(
-    f"('{name}_{part}', '{histogram}', {str(part == 'sum').lower()})"
-    for histogram in NAMES
-    for name in HISTOGRAMS[histogram]
-    for part in ("sum", "count")
+SQL = """
+WITH firsts AS (
+    SELECT request, min(ts) AS first_ts FROM request_events
+    WHERE engine = {engine} AND ts BETWEEN {start} AND {end} AND kind = event_kind('first_token')
+    GROUP BY request
+), times AS (
+    SELECT a.ts - a.received_ts AS before_ns, f.first_ts - a.received_ts AS ttft_ns,
+           a.tokenized_ts - a.received_ts AS tokenize_ns, a.ts
+    FROM firsts AS f JOIN request_arrivals AS a ON a.engine = {engine} AND a.request = f.request
+    WHERE a.received_ts IS NOT NULL
 )
-
-MEANS_SQL = f"""
-WITH names AS (SELECT * FROM (VALUES {_SPELLINGS}) n(metric, name, is_sum)),
-ends AS (
-    SELECT metric, labels, max(value) - min(value) AS rise FROM samples
-    WHERE {{where}} AND metric IN (SELECT metric FROM names) GROUP BY metric, labels
-), risen AS (
-    SELECT name, is_sum, max(rise) AS rise FROM ends JOIN names USING (metric)
-    GROUP BY name, is_sum
-)
-SELECT name, max(rise) FILTER (is_sum) / nullif(max(rise) FILTER (NOT is_sum), 0) AS mean_seconds,
-       max(rise) FILTER (NOT is_sum)::BIGINT AS n
-FROM risen GROUP BY name
+SELECT count(*) AS num_requests, median(before_ns / ttft_ns) AS share,
+       median(before_ns)::BIGINT AS before_ns, median(ttft_ns)::BIGINT AS ttft_ns,
+       median(tokenize_ns)::BIGINT AS tokenize_ns, min(ts) AS first_ts, max(ts) AS last_ts
+FROM times WHERE ttft_ns > 0
 """
 
 
-def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
-    """Returns a finding where most of the wait for a first token is outside the engine."""
-    facts = facts_of(context)
-    if (few := too_few(context, ID)) is not None:
-        return few
-    if missing := facts.missing("num_waiting"):
-        return not_measured(ID, missing)
-    rows = {row["name"]: row for row in context.rows(MEANS_SQL)}
-    if missing := tuple(f"{HISTOGRAMS[name][0]}_sum" for name in NAMES if name not in rows):
-        return not_measured(ID, missing)
-    n = min(rows[name]["n"] or 0 for name in NAMES)
-    if n < MIN_REQUESTS or facts.num_resets:
-        why = "the engine was restarted" if facts.num_resets else f"{n} requests ended"
+def decide(context: Context, earlier: Earlier) -> RuleVerdict:
+    """Returns a finding where first tokens are late before the engine."""
+    if not context.quality.has_received_times and context.steps.num_rows:
+        return not_measured(ID, ("request_arrivals.received_ts",), "not recorded")
+    seen = context.row(SQL)
+    if seen["num_requests"] < MIN_REQUESTS:
+        why = f"{plural(seen['num_requests'], 'first token')}, {MIN_REQUESTS} are needed"
         return not_measured(ID, ("request_arrivals.received_ts",), why)
-    ttft, queued, prefill = (rows[name]["mean_seconds"] for name in NAMES)
-    outside = ttft - queued - prefill
-    waiting = float(facts["num_waiting"].values[facts["num_waiting"].values >= 0].mean())
-    is_outside = outside > MIN_SHARE * ttft and outside >= MIN_OUTSIDE_SECONDS
-    if not is_outside or waiting > MAX_WAITING:
-        number = f"{percent(max(outside, 0) / ttft)} of the time to the first token"
-        return Healthy(rule=ID, name="outside the engine", number=number)
-    return _finding(context, facts, rows, outside)
+    if seen["share"] <= MIN_SHARE:
+        return healthy(ID, "before the engine", f"{percent(seen['share'])} of time to first token")
+    return _finding(context, seen)
 
 
-def _finding(
-    context: Context, facts: MetricFacts, rows: dict[str, dict[str, Any]], outside: float
-) -> Finding:
-    ttft, queued, prefill = (rows[name]["mean_seconds"] for name in NAMES)
-    sql = context.scope.fill(MEANS_SQL)
-    return found(
+def _finding(context: Context, seen: dict[str, Any]) -> Finding:
+    sql = context.scope.fill(SQL)
+    tokenizing = ""
+    if seen["tokenize_ns"] is not None:
+        tokenizing = f"; until it was tokenized {duration(seen['tokenize_ns'])}"
+    return finding(
         context,
         RULE,
         severity=Severity.medium,
-        span=whole(facts),
-        sentence=f"First tokens took {duration(ttft * NS)} on average, of which "
-        f"{duration(outside * NS)} passed before the engine saw the request",
-        symptom=f"{percent(outside / ttft)} of the time to the first token is outside the engine",
-        cause=Cause(
-            kind="undetermined", sentence="undetermined: tokenizer, template, images or network"
+        span=Span(
+            opened_ts=seen["first_ts"],
+            cleared_ts=None if context.quality.stopped_ts is None else seen["last_ts"],
         ),
-        confidence=("medium", "a difference of means; the API server's own time is not scraped"),
+        sentence=f"{percent(seen['share'])} of the time to the first token passed before the "
+        f"request was in the engine's queue: {duration(seen['before_ns'])} of "
+        f"{duration(seen['ttft_ns'])} at the median{tokenizing}",
+        symptom=f"{duration(seen['before_ns'])} from server to queue at the median",
+        cause=Cause(
+            kind="undetermined",
+            sentence="undetermined: tokenizing, templates or images in the API server",
+        ),
+        confidence=("high", "both moments of each request are recorded"),
         rejected=ruled_out(
-            ("queue", f"{duration(queued * NS)} queued"),
-            ("prefill", f"{duration(prefill * NS)} of prefill"),
+            ("the queue", f"{percent(1 - seen['share'])} of the time was in the engine")
         ),
         evidence=(
-            Evidence(
-                name="time to the first token outside the engine",
-                value=outside / ttft,
-                unit="ratio",
-                threshold=MIN_SHARE,
-                n=rows[NAMES[0]]["n"],
-                provenance="derived",
-                sql=sql,
+            measured(
+                "time before the queue against time to first token, median", seen["share"],
+                "ratio", sql, threshold=MIN_SHARE, n=seen["num_requests"],
             ),
         ),
         impact=Impact(
-            users=(f"first tokens come {duration(outside * NS)} later",),
-            numbers=(("outside_seconds", outside), ("ttft_seconds", ttft)),
+            cost=(f"first tokens {duration(seen['before_ns'])} later at the median",),
+            numbers=(("before_ns", seen["before_ns"]), ("ttft_ns", seen["ttft_ns"])),
         ),
-        actions=(_more_servers(),),
-        missing=("request_arrivals.received_ts",),
-    )
+        num_affected=seen["num_requests"],
+        actions=(
+            advise(
+                "more API servers, or token ids instead of text",
+                trade_off="more processes, or clients that tokenize",
+            ),
+        ),
+    )  # fmt: skip
 
 
-def _more_servers() -> Action:
-    return Action(
-        what="run more API servers (--api-server-count), or send token ids",
-        flag=None,
-        old=None,
-        new=None,
-        applies="restart",
-        trade_off="each takes a core and memory",
-        verify="stepscope diagnose --since 10m",
-        revert="as many as before",
-    )
-
-
-RULE = Rule(id=ID, version=1, prefix="fcb", page=__doc__ or "", decide_metrics=decide_metrics)
+RULE = Rule(
+    id=ID,
+    version=2,
+    prefix="fcb",
+    page=__doc__ or "",
+    decide=decide,
+)

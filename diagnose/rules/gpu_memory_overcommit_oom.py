@@ -2,8 +2,8 @@
 
 What it measures
 ----------------
-Lines of the engine's log that say that an allocation on the device failed, and whether the engine
-was ready before.
+The engine failed, or never came up, and what it wrote down says that an allocation on the device
+failed; or lines of its log that say so.
 
 Why it matters
 --------------
@@ -13,7 +13,7 @@ that graphs, communication or a large batch had no room left.
 When it stays quiet
 -------------------
 A smaller pool after a restart is safe: `kv-pool-shrunk-by-reserve`. No scrape tells of a failed
-allocation: without the log it is not measured.
+allocation.
 
 What to do
 ----------
@@ -28,77 +28,88 @@ line is enough: no threshold.
 
 from __future__ import annotations
 
-from diagnose.advice import VERIFY
-from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
-from diagnose.log_evidence import LogEvidence, has_log, log_evidence
-from diagnose.metric_finding import found
+from typing import Any
+
+from diagnose.advice import advise
+from diagnose.finding import Action, Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import not_measured, ruled_out
-from diagnose.words import plural
+from diagnose.saying import finding, healthy, measured, ruled_out
+from diagnose.words import harmless, plural
 
 ID = "gpu-memory-overcommit-oom"
 
 STEP = 0.02
 """By how much the utilisation is lowered. Source: playbook, 0.01 to 0.03."""
 
+SQL = """
+SELECT count(*) AS num_events, min(ts) AS first_ts, max(ts) AS last_ts,
+       arg_max(text, ts) AS text,
+       bool_or(EXISTS (
+           FROM request_events AS r WHERE r.engine = {engine} AND r.ts <= e.ts
+             AND r.kind = event_kind('engine_started')
+       )) AS was_ready
+FROM request_events AS e
+WHERE {where} AND kind = event_kind('engine_failed') AND text ILIKE '%out of memory%'
+"""
 
-def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
-    """Returns a finding where the log tells of a failed allocation."""
-    if not has_log(context):
-        return not_measured(ID, ("log_lines.kind",), "the engine's log was not read")
-    lines = log_evidence(context, "out_of_memory")
-    if lines is None:
-        return Healthy(rule=ID, name="device memory", number="no failed allocation in its log")
-    return _finding(context, lines)
+
+def decide(context: Context, earlier: Earlier) -> RuleVerdict:
+    """Returns a finding where the engine failed for want of device memory."""
+    seen = context.row(SQL)
+    if not seen["num_events"]:
+        return healthy(ID, "device memory", "no failed allocation")
+    return _finding(context, seen)
 
 
-def _finding(context: Context, lines: LogEvidence) -> Finding:
-    ready = log_evidence(context, "engine_ready")
-    serving = ready is not None and ready.first_ts < lines.first_ts
-    when = "while it served" if serving else "before it was ready"
+def _finding(context: Context, seen: dict[str, Any]) -> Finding:
+    when = "while it served" if seen["was_ready"] else "before it was ready"
     used = context.settings.gpu_memory_utilization
     told = "" if used is None else f" at gpu_memory_utilization {used:g}"
-    return found(
+    return finding(
         context,
         RULE,
         severity=Severity.critical,
-        span=lines.span,
-        sentence=f"The device ran out of memory {when}{told}",
-        symptom=f"{plural(lines.num, 'line')} of a failed allocation, {when}",
+        span=Span(opened_ts=seen["first_ts"], cleared_ts=seen["last_ts"]),
+        sentence=f"The device ran out of memory {when}{told}: {harmless(seen['text'], 80)}",
+        symptom=f"{plural(seen['num_events'], 'failure')} of an allocation, {when}",
         cause=Cause(
             kind="setting" if used is not None else "undetermined",
             sentence="undetermined: the utilisation is not known"
             if used is None
             else f"setting: gpu_memory_utilization {used:g} leaves no room",
         ),
-        confidence=("medium", "the log says that it failed; what else took the memory it does not"),
+        confidence=("medium", "what else took the memory is not recorded"),
         rejected=ruled_out(("smaller pool", "an allocation failed")),
-        evidence=(lines.evidence("lines of a failed allocation"),),
+        evidence=(
+            measured("failed allocations", seen["num_events"], "failures",
+                     context.scope.fill(SQL), threshold=0),
+        ),
         impact=Impact(
-            cost=("all requests in the engine were lost" if serving else "it did not come up",),
-            numbers=(("num_lines", lines.num),),
+            cost=("all requests in it were lost" if seen["was_ready"] else "it did not come up",),
+            numbers=(("num_failures", seen["num_events"]),),
         ),
         actions=_actions(used),
-        missing=("engines.memory_total_bytes",),
-        told_by=lines.told_by,
-    )
+    )  # fmt: skip
 
 
 def _actions(used: float | None) -> tuple[Action, ...]:
     if used is None:
         return ()
     return (
-        Action(
-            what="leave more room, and look again",
+        advise(
+            "leave more room, and look again",
             flag="--gpu-memory-utilization",
             old=f"{used:g}",
             new=f"{max(used - STEP, 0.1):g}",
-            applies="restart",
             trade_off="a smaller KV pool: fewer requests fit",
-            verify=VERIFY,
-            revert=f"--gpu-memory-utilization {used:g}",
         ),
     )
 
 
-RULE = Rule(id=ID, version=1, prefix="oom", page=__doc__ or "", decide_metrics=decide_metrics)
+RULE = Rule(
+    id=ID,
+    version=2,
+    prefix="oom",
+    page=__doc__ or "",
+    decide=decide,
+)

@@ -2,8 +2,9 @@
 
 What it measures
 ----------------
-A trend over scrapes: KV usage never falls and running requests never rise, until usage has risen by
-more than 0.3 and less than half as many requests run, without a preemption.
+Steps in which running and waiting requests together hold less than half of the KV blocks that are
+not free, with a tenth of the pool or more in use: for two minutes in a row. It says who holds the
+rest: requests that have ended, releases that wait, loads that were given up, or nobody.
 
 Why it matters
 --------------
@@ -12,10 +13,9 @@ release. The pool shrinks for everybody else until nobody is admitted.
 
 When it stays quiet
 -------------------
-Cached blocks that nobody uses count as free in the gauge. Preemptions mean that blocks are wanted
-by those who run. A request that is larger than the pool explains it: `request-exceeds-kv-capacity`.
-A few long answers among short ones also fill a pool while the short ones end: the finding says how
-many tokens came meanwhile.
+Cached blocks that nobody uses count as free. A request that is larger than the pool explains it:
+`request-exceeds-kv-capacity`. Blocks that a transfer reads for a moment after a request has ended
+come back.
 
 What to do
 ----------
@@ -25,116 +25,125 @@ set abort and lease times, upgrade the connector, restart.
 Source
 ------
 Reports of a decode engine whose remote loads never timed out, and of a prefill engine whose aborted
-requests kept their blocks. 0.3 and one half: the playbook's starting values; that it is a trend
-without a step back is ours.
+requests kept their blocks. One half, 0.3 and two minutes: the playbook's starting values; that it
+is a trend without a step back in scrapes is ours.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from diagnose.finding import Cause, Finding, Healthy, Impact, RuleVerdict, Severity
-from diagnose.metric_capacity import record_steps
-from diagnose.metric_facts import Floats, MetricFacts, Stretch
-from diagnose.metric_finding import facts_of, found, number, span_of, too_few
+from diagnose.advice import advise
+from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity
+from diagnose.reading import NS, read_row
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import not_measured, ruled_out
+from diagnose.saying import finding, healthy, lacking, measured, not_measured, ruled_out
+from diagnose.stretches import StepStretch, read_stretches, span_of
 from diagnose.words import count, duration, percent
 
 ID = "kv-block-leak"
 
-MIN_RISE = 0.3
-"""By how much the KV gauge has to rise. Source: playbook."""
-MAX_RUNNING_RATIO = 0.5
-"""Running requests at the end against the beginning. Source: playbook."""
-STEP_BACK = 0.02
-"""The gauge may fall by so much between two scrapes. Starting value."""
+MAX_HELD_SHARE = 0.5
+"""Blocks of running and waiting requests against those in use. Source: playbook."""
+MIN_USED = 0.1
+"""Part of the pool that has to be in use. Starting value."""
+MIN_LEAK_NS = 120 * NS
+"""How long it has to be so. Source: playbook."""
+
+LEAKS = """
+    {pool} - num_blocks_free_unhashed - num_blocks_free_cached >= {least}
+    AND num_blocks_running + num_blocks_waiting
+        < {share} * ({pool} - num_blocks_free_unhashed - num_blocks_free_cached)
+"""
+SQL = """
+SELECT min(num_blocks_free_unhashed + num_blocks_free_cached) AS free,
+       arg_max(num_blocks_running + num_blocks_waiting, step) AS held,
+       arg_max(num_blocks_finished, step) AS finished,
+       arg_max(num_blocks_deferred_free, step) AS deferred,
+       arg_max(num_blocks_given_up, step) AS given_up,
+       arg_max(num_blocks_free_unhashed + num_blocks_free_cached, step) AS last_free,
+       max(num_running) AS running
+FROM steps WHERE {where}
+"""
 
 
-def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
-    """Returns a finding where usage rises as running requests fall."""
-    facts = facts_of(context)
-    if (few := too_few(context, ID)) is not None:
-        return few
-    missing = facts.missing("kv_cache_usage_ratio", "num_running", "num_preemptions")
-    if missing:
-        return not_measured(ID, missing)
-    leak = _leak(facts)
-    if leak is None:
-        return Healthy(rule=ID, name="KV held", number="usage and running requests move together")
-    return _finding(context, facts, leak)
+def decide(context: Context, earlier: Earlier) -> RuleVerdict:
+    """Returns a finding where blocks are held by nobody who runs or waits."""
+    pool = context.settings.num_usable_blocks
+    if pool is None:
+        return not_measured(ID, ("engines.num_usable_blocks",))
+    columns = ("num_blocks_running", "num_blocks_waiting", "num_blocks_free_unhashed")
+    lacks = lacking(context, ID, "steps", *columns)
+    if lacks is not None:
+        return lacks
+    condition = LEAKS.format(pool=pool, least=max(int(MIN_USED * pool), 1), share=MAX_HELD_SHARE)
+    stretches = read_stretches(context, condition)
+    if not stretches or stretches[0].duration_ns < MIN_LEAK_NS:
+        longest = duration(stretches[0].duration_ns) if stretches else "never"
+        return healthy(ID, "blocks held by nobody", f"longest {longest}" if stretches else longest)
+    return _finding(context, stretches[0], pool)
 
 
-def _leak(facts: MetricFacts) -> Stretch | None:
-    usage, running = facts["kv_cache_usage_ratio"].values, facts["num_running"].values
-    preempted = np.nan_to_num(facts["num_preemptions"].values)
-    fuller = np.diff(usage, prepend=usage[:1]) >= -STEP_BACK
-    fewer = np.diff(running, prepend=running[:1]) <= 0
-    for trend in facts.stretches(np.isfinite(usage), fuller & fewer & (preempted == 0)):
-        if _is_leak(usage[trend.scrapes], running[trend.scrapes]):
-            return trend
-    return None
-
-
-def _is_leak(usage: Floats, running: Floats) -> bool:
-    rose = usage[-1] - usage[0] > MIN_RISE
-    return bool(rose and running[0] > 0 and running[-1] < MAX_RUNNING_RATIO * running[0])
-
-
-def _finding(context: Context, facts: MetricFacts, leak: Stretch) -> Finding:
-    usage, running = facts["kv_cache_usage_ratio"].values, facts["num_running"].values
-    first, last = leak.first, leak.last
-    rise = float(usage[last] - usage[first])
-    tokens = round(float(np.nansum(facts.num_tokens.values[leak.intervals])))
-    inside, lasted = facts.between(leak), duration(leak.duration_ns)
-    return found(
+def _finding(context: Context, leak: StepStretch, pool: int) -> Finding:
+    sql = leak.scope.fill(SQL)
+    seen: dict[str, Any] = read_row(context.log, sql)
+    used = pool - seen["last_free"]
+    lost, lasted = used - seen["held"], duration(leak.duration_ns)
+    return finding(
         context,
         RULE,
         severity=Severity.critical,
-        span=span_of(leak),
-        sentence=f"KV usage rose from {percent(usage[first])} to {percent(usage[last])} in {lasted}"
-        f" while running requests fell from {running[first]:,.0f} to {running[last]:,.0f}",
-        symptom=f"KV usage up by {percent(rise)}, running {running[first]:,.0f} to "
-        f"{running[last]:,.0f}, no preemption",
+        span=span_of(context, leak),
+        sentence=f"{lost:,} of {pool:,} KV blocks are held by nobody who runs or waits, for "
+        f"{lasted}: {_holders(seen, lost)}",
+        symptom=f"{used:,} blocks in use, {count(seen['held'])} of them by requests in the engine",
         cause=Cause(
-            kind="undetermined",
-            sentence="undetermined: who holds the blocks is in no scrape"
-            + _deferred(facts, leak),
+            kind="peer" if seen["finished"] or seen["given_up"] else "code",
+            sentence=f"held blocks: {_holders(seen, lost)}",
         ),
-        confidence=("medium", f"a trend of {leak.num_scrapes:,} {facts.noun}s"),
-        rejected=ruled_out(("preemption", "0 counted in it")),
+        confidence=("high", "who holds the blocks of each step is recorded"),
+        rejected=ruled_out(("cached blocks", "they count as free")),
         evidence=(
-            number(
-                facts, "rise of the KV gauge", rise, "ratio",
-                "arg_max(kv_cache_usage_ratio, ts) - arg_min(kv_cache_usage_ratio, ts)", inside,
-                threshold=MIN_RISE, n=leak.num_scrapes,
+            measured(
+                "blocks of running and waiting requests against those in use",
+                seen["held"] / max(used, 1), "ratio", sql, threshold=MAX_HELD_SHARE,
+                n=leak.num_steps,
             ),
-            number(
-                facts, "running requests, end against beginning",
-                float(running[last] / running[first]), "ratio",
-                "arg_max(num_running, ts) / arg_min(num_running, ts)", inside,
-                threshold=MAX_RUNNING_RATIO, n=leak.num_scrapes,
-            ),
+            measured("time", leak.duration_ns, "ns", sql, threshold=MIN_LEAK_NS, n=leak.num_steps),
+            measured("blocks that nobody can use", lost, "blocks", sql),
         ),
         impact=Impact(
-            cost=(f"{percent(rise)} of the KV pool is held; {count(tokens)} tokens meanwhile",),
-            numbers=(("kv_usage_rise_ratio", rise), ("num_tokens", tokens)),
+            cost=(f"{percent(lost / pool)} of the KV pool is lost",),
+            numbers=(("num_blocks_lost", lost), ("lasted_ns", leak.duration_ns)),
         ),
-        actions=(record_steps(),),
-        missing=("steps.num_blocks_running", "steps.num_blocks_waiting"),
+        actions=(
+            advise(
+                "look at the transfers that still hold them; set lease and time-outs, restart to "
+                "get the blocks back",
+                trade_off="requests in the engine are lost",
+            ),
+        ),
     )  # fmt: skip
 
 
-def _deferred(facts: MetricFacts, leak: Stretch) -> str:
-    deferred = facts.columns["num_waiting_deferred"][leak.last]
-    return f"; {deferred:,.0f} requests are set aside" if np.nan_to_num(deferred) > 0 else ""
+def _holders(seen: dict[str, Any], lost: int) -> str:
+    known = {
+        "requests that have ended": seen["finished"] or 0,
+        "releases that wait for a step": seen["deferred"] or 0,
+        "loads that were given up": seen["given_up"] or 0,
+    }
+    told = [f"{number:,} by {who}" for who, number in known.items() if number]
+    rest = lost - sum(known.values())
+    if rest > 0:
+        told.append(f"{rest:,} by nobody")
+    return ", ".join(told) or "nobody knows"
 
 
 RULE = Rule(
     id=ID,
-    version=1,
+    version=2,
     prefix="kbl",
     page=__doc__ or "",
-    decide_metrics=decide_metrics,
+    decide=decide,
     silenced_by=("request-exceeds-kv-capacity",),
 )

@@ -2,7 +2,9 @@
 
 What it measures
 ----------------
-The increase of the connector's counter of failed transfers.
+Loads that failed as a whole or half-way, or were given up after their time-out; the blocks that
+were missing, the tokens that had to be computed here after all, and the requests that ended with an
+error for it.
 
 Why it matters
 --------------
@@ -12,13 +14,14 @@ down everybody on it.
 
 When it stays quiet
 -------------------
-An expired lease is not a failed transfer: `pd-producer-lease-expiry`. Without the counter it is not
-measured.
+A load that is late and comes is none that failed. An expired lease is not a failed load:
+`pd-producer-lease-expiry`. Without a connector nothing is loaded.
 
 What to do
 ----------
 Look for a roll-out, a different version or layout on one side, or an event on the link at that
-moment. Make both sides equal; let the policy fail and the router retry.
+moment. Make both sides equal; let the policy fail and the router retry, or recompute where there
+is nobody to retry.
 
 Source
 ------
@@ -28,97 +31,131 @@ is enough: no threshold.
 
 from __future__ import annotations
 
-from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
-from diagnose.log_evidence import LogEvidence, log_evidence
-from diagnose.metric_facts import MetricFacts
-from diagnose.metric_finding import facts_of, found, number, rises_of, too_few
+from typing import Any
+
+from diagnose.advice import advise
+from diagnose.episodes import Episode, worst_episode
+from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity
+from diagnose.reading import read_row
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import not_measured, ruled_out, undetermined
+from diagnose.saying import finding, healthy, measured, ruled_out, undetermined
 from diagnose.words import connector_name, plural
 
 ID = "kv-load-failure"
 
+MOMENTS_SQL = """
+SELECT ts FROM request_events
+WHERE engine = {engine} AND ts <= {end}
+  AND kind IN (event_kind('load_failed'), event_kind('load_timed_out'))
+  AND connector IS DISTINCT FROM 'encoder'
+"""
 
-def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
-    """Returns a finding where a transfer failed."""
-    facts = facts_of(context)
-    lines = log_evidence(context, "kv_load_failed", "kv_transfer_failed")
-    if lines is not None and facts.missing("num_failed_transfers"):
-        return _told_by_its_log(context, lines)
-    if (few := too_few(context, ID)) is not None:
-        return few
-    if missing := facts.missing("num_failed_transfers"):
-        return not_measured(ID, missing, "no such counter of a connector is scraped")
-    failed = facts["num_failed_transfers"].sum
-    if not failed:
-        return Healthy(rule=ID, name="failed KV transfers", number="0")
-    return _finding(context, facts, failed)
+SQL = """
+WITH marks AS (
+    SELECT request, seq, ts, kind, num_tokens, num_invalid_blocks, policy,
+           CASE WHEN kind = event_kind('load_started') OR num_external_tokens > 0
+                THEN num_hit_tokens END AS num_local,
+           CASE WHEN kind = event_kind('load_started') THEN num_tokens
+                ELSE nullif(num_external_tokens, 0) END AS num_asked
+    FROM request_events
+    WHERE engine = {engine} AND ts <= {end} AND connector IS DISTINCT FROM 'encoder'
+      AND kind IN (event_kind('load_started'), event_kind('admitted'), event_kind('resumed'),
+                   event_kind('load_failed'), event_kind('load_timed_out'))
+), loads AS (
+    SELECT * EXCLUDE (num_local, num_asked),
+           last_value(num_local IGNORE NULLS) OVER life AS num_local,
+           last_value(num_asked IGNORE NULLS) OVER life AS num_asked
+    FROM marks
+    WINDOW life AS (PARTITION BY request ORDER BY seq ROWS UNBOUNDED PRECEDING)
+), failures AS (
+    SELECT *, kind = event_kind('load_failed') AS is_failed,
+           CASE WHEN kind = event_kind('load_failed')
+                THEN greatest(num_tokens::BIGINT - num_local, 0) ELSE 0 END AS num_came
+    FROM loads
+    WHERE ts >= {start}
+      AND kind IN (event_kind('load_failed'), event_kind('load_timed_out'))
+)
+SELECT count(*) FILTER (is_failed) AS num_failed,
+       count(*) FILTER (NOT is_failed) AS num_timed_out,
+       count(DISTINCT e.request) AS num_requests,
+       coalesce(sum(greatest(num_asked::BIGINT - num_came, 0)), 0)::BIGINT AS num_tokens,
+       sum(num_invalid_blocks)::BIGINT AS num_invalid_blocks,
+       count(DISTINCT e.request) FILTER (f.reason = finish_reason('error')) AS num_errors
+FROM failures AS e
+LEFT JOIN request_finishes AS f ON f.engine = {engine} AND f.request = e.request
+"""
+CAME_SQL = """
+SELECT count(*) AS num_finished FROM connector_loads
+WHERE {where} AND outcome = 'finished' AND item_key IS NULL
+"""
 
 
-def _told_by_its_log(context: Context, lines: LogEvidence) -> Finding:
-    return found(
+def decide(context: Context, earlier: Earlier) -> RuleVerdict:
+    """Returns a finding where a load failed or was given up."""
+    if context.settings.kv_connector is None:
+        return healthy(ID, "failed KV loads", "no connector")
+    episode = worst_episode(context, MOMENTS_SQL)
+    if episode is None:
+        came = context.row(CAME_SQL)["num_finished"]
+        return healthy(ID, "failed KV loads", f"0, {plural(came, 'load')} came")
+    return _finding(context, episode, read_row(context.log, episode.inside.fill(SQL)))
+
+
+def _finding(context: Context, episode: Episode, seen: dict[str, Any]) -> Finding:
+    sql = episode.inside.fill(SQL)
+    num_lost = seen["num_failed"] + seen["num_timed_out"]
+    lost = plural(num_lost, "KV load")
+    return finding(
         context,
         RULE,
         severity=Severity.high,
-        span=lines.span,
-        sentence="KV loads or transfers failed, as the engine's log says",
-        symptom=f"{plural(lines.num, 'line')} of it in the engine's log",
-        cause=undetermined("the line does not say why"),
-        confidence=("high", "the engine's own words"),
-        evidence=(lines.evidence("lines of failed loads and transfers"),),
-        actions=(_equal_sides(),),
-        missing=facts_of(context).missing("num_failed_transfers"),
-        told_by=lines.told_by,
-    )
-
-
-def _finding(context: Context, facts: MetricFacts, failed: int) -> Finding:
-    expired = facts["num_expired_requests"].sum
-    prompts = facts["num_prompt_tokens"].sum
-    computed = "" if not prompts else f"; {prompts:,} prompt tokens were computed here"
-    connector = connector_name(context.settings.kv_connector)
-    return found(
-        context,
-        RULE,
-        severity=Severity.high,
-        span=rises_of(facts, "num_failed_transfers"),
-        sentence=f"{plural(failed, 'KV transfer')} failed ({connector}){computed}",
-        symptom=f"{plural(failed, 'KV transfer')} failed",
-        cause=Cause(
-            kind="undetermined",
-            sentence="undetermined: a link, a version or a producer; no scrape tells which",
-        ),
-        confidence=("high", "the connector counts them"),
-        rejected=ruled_out(
-            ("expired leases", "not measured" if expired is None else f"{expired:,} counted"),
-        ),
+        span=episode.span,
+        sentence=f"{lost} of {plural(seen['num_requests'], 'request')} did not come through "
+        f"{connector_name(context.settings.kv_connector)}: {seen['num_failed']:,} failed, "
+        f"{seen['num_timed_out']:,} timed out; {plural(seen['num_tokens'], 'token')} were "
+        f"missing, {_became(seen)}",
+        symptom=f"{lost} failed or timed out",
+        cause=_cause(seen),
+        confidence=("high", "each load and its end are recorded"),
+        rejected=ruled_out(("expired leases", "they have an event of their own")),
         evidence=(
-            number(
-                facts, "failed KV transfers", failed, "transfers",
-                "sum(num_failed_transfers)::BIGINT", threshold=0,
-            ),
+            measured("failed loads", seen["num_failed"], "loads", sql, threshold=0),
+            measured("loads given up after their time-out", seen["num_timed_out"], "loads", sql),
+            measured("tokens that did not come", seen["num_tokens"], "tokens", sql,
+                     provenance="derived"),
+            measured("blocks that failed to load", seen["num_invalid_blocks"], "blocks", sql),
+            measured("requests that ended with an error", seen["num_errors"], "requests", sql,
+                     n=seen["num_requests"]),
         ),
         impact=Impact(
-            cost=(f"{plural(failed, 'load')} computed again, refused or stranded",),
-            numbers=(("num_failed_transfers", failed),),
+            cost=(f"{plural(seen['num_tokens'], 'token')} missing, {_became(seen)}",),
+            numbers=(
+                ("num_failed", seen["num_failed"]), ("num_timed_out", seen["num_timed_out"]),
+                ("num_tokens", seen["num_tokens"]), ("num_errors", seen["num_errors"]),
+            ),
         ),
-        actions=(_equal_sides(),),
-        missing=("request_events.num_invalid_blocks",),
+        num_affected=seen["num_requests"],
+        actions=(
+            advise(
+                "make versions, block size and layout equal on both sides, and look at link and "
+                "store; where a router retries, let failed loads fail",
+                trade_off="clients see errors instead of slow answers",
+            ),
+        ),
     )  # fmt: skip
 
 
-def _equal_sides() -> Action:
-    return Action(
-        what="make versions, block size and layout equal on both sides; let failed loads fail and "
-        "the router retry",
-        flag=None,
-        old=None,
-        new=None,
-        applies="restart",
-        trade_off="clients see errors instead of slow answers",
-        verify="stepscope diagnose --since 10m",
-        revert="the policy as it was",
-    )
+def _became(seen: dict[str, Any]) -> str:
+    """Returns what became of the tokens: computed here, or requests that failed for them."""
+    if not seen["num_errors"]:
+        return "and were computed here"
+    return f"and {plural(seen['num_errors'], 'request')} ended with an error"
 
 
-RULE = Rule(id=ID, version=1, prefix="klf", page=__doc__ or "", decide_metrics=decide_metrics)
+def _cause(seen: dict[str, Any]) -> Cause:
+    if not seen["num_failed"]:
+        return Cause(kind="stuck_loads", sentence="stuck loads: none failed, all were given up")
+    return undetermined("a link, a store, a version or a producer; the record has no more")
+
+
+RULE = Rule(id=ID, version=2, prefix="klf", page=__doc__ or "", decide=decide)

@@ -2,8 +2,8 @@
 
 What it measures
 ----------------
-The pool in the labels of `cache_config_info`, of one process against the one before: less than 60 %
-of the tokens, or of the blocks.
+The KV pool of this start of the engine against the start before it, on the same host with the same
+model and the same `gpu_memory_utilization`: less than 60 % of the tokens.
 
 Why it matters
 --------------
@@ -12,8 +12,8 @@ requests fit, and preemptions begin though the traffic is as it was.
 
 When it stays quiet
 -------------------
-Within one process a pool does not shrink: blocks that go missing at run time are `kv-block-leak`.
-With scrapes of one process only there is nothing to compare with.
+Within one start a pool does not shrink: blocks that go missing at run time are `kv-block-leak`.
+With one start only there is nothing to compare with. A pool that was set by hand is no surprise.
 
 What to do
 ----------
@@ -30,101 +30,89 @@ from __future__ import annotations
 
 from typing import Any
 
-from diagnose.finding import (
-    Action,
-    Cause,
-    Evidence,
-    Finding,
-    Healthy,
-    Impact,
-    RuleVerdict,
-    Severity,
-    Span,
-)
-from diagnose.metric_finding import facts_of, found, too_few
+from diagnose.advice import advise
+from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import not_measured, ruled_out
+from diagnose.saying import finding, healthy, measured, not_measured, ruled_out
 from diagnose.words import count, percent
 
 ID = "kv-pool-shrunk-by-reserve"
 
 MAX_RATIO = 0.6
-"""Pool against that of the process before. Source: playbook."""
-SERIES = "vllm:cache_config_info"
+"""Pool against that of the start before. Source: playbook."""
 
 SQL = """
-WITH told AS (
-    SELECT labels, min(ts) AS ts FROM samples
-    WHERE {where} AND metric IN ('vllm:cache_config_info', 'ray_vllm_cache_config_info')
-    GROUP BY labels
-), pools AS (
-    SELECT ts, try_cast(json_extract_string(labels, '$.num_gpu_blocks') AS BIGINT)
-             * try_cast(json_extract_string(labels, '$.block_size') AS BIGINT) AS num_tokens
-    FROM told
+WITH own AS (
+    SELECT * FROM engines WHERE engine = {engine} ORDER BY started_ts DESC LIMIT 1
+), starts AS (
+    SELECT e.engine, max(e.started_ts) AS started_ts,
+           max(e.num_usable_blocks::BIGINT * e.block_size) AS num_tokens,
+           max(e.memory_graph_bytes) AS graph_bytes
+    FROM engines AS e JOIN own AS o
+      ON e.host IS NOT DISTINCT FROM o.host AND e.model IS NOT DISTINCT FROM o.model
+     AND e.gpu_memory_utilization IS NOT DISTINCT FROM o.gpu_memory_utilization
+     AND e.dp_rank IS NOT DISTINCT FROM o.dp_rank AND e.device IS NOT DISTINCT FROM o.device
+    WHERE e.started_ts <= o.started_ts GROUP BY e.engine
 )
-SELECT num_tokens, min(ts) AS first_ts FROM pools
-WHERE num_tokens IS NOT NULL GROUP BY num_tokens ORDER BY first_ts
+FROM starts WHERE num_tokens IS NOT NULL ORDER BY started_ts DESC LIMIT 2
 """
 
 
-def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
-    """Returns a finding where a later process has a much smaller pool."""
-    if (few := too_few(context, ID)) is not None:
-        return few
+def decide(context: Context, earlier: Earlier) -> RuleVerdict:
+    """Returns a finding where this start has a much smaller pool than the one before."""
+    if context.settings.num_usable_blocks is None or context.settings.block_size is None:
+        return not_measured(ID, ("engines.num_usable_blocks", "engines.block_size"))
     pools = context.rows(SQL)
-    if not pools:
-        return not_measured(ID, (f"{SERIES}{{num_gpu_blocks, block_size}}",))
     if len(pools) < 2:
-        return Healthy(rule=ID, name="KV pool", number=f"{count(pools[0]['num_tokens'])} tokens")
-    old, new = pools[-2], pools[-1]
+        number = count(pools[0]["num_tokens"]) if pools else "unknown"
+        return healthy(ID, "KV pool", f"{number} tokens, no start before")
+    new, old = pools[0], pools[1]
     if new["num_tokens"] >= MAX_RATIO * old["num_tokens"]:
         number = f"{count(old['num_tokens'])} -> {count(new['num_tokens'])} tokens"
-        return Healthy(rule=ID, name="KV pool", number=number)
+        return healthy(ID, "KV pool", number)
     return _finding(context, old, new)
 
 
 def _finding(context: Context, old: dict[str, Any], new: dict[str, Any]) -> Finding:
     before, after = old["num_tokens"], new["num_tokens"]
-    return found(
+    graphs = ""
+    if old["graph_bytes"] is not None and new["graph_bytes"] is not None:
+        graphs = f"; graphs hold {new['graph_bytes']:,} bytes, before {old['graph_bytes']:,}"
+    return finding(
         context,
         RULE,
         severity=Severity.medium,
-        span=Span(opened_ts=new["first_ts"], cleared_ts=None),
-        sentence=f"The KV pool holds {after:,} tokens since the last start, before it {before:,}",
+        span=Span(opened_ts=new["started_ts"], cleared_ts=context.quality.stopped_ts),
+        sentence=f"The KV pool holds {after:,} tokens since this start, before it {before:,}, with "
+        f"the same share of the device{graphs}",
         symptom=f"the KV pool shrank to {percent(after / before)}",
         cause=Cause(kind="smaller_pool", sentence=f"smaller pool: {before:,} -> {after:,} tokens"),
-        confidence=("high", "the engine's own labels, of two processes"),
+        confidence=("medium", "same host, model and utilisation; other flags may differ"),
         rejected=ruled_out(("block leak", "the pool itself is smaller")),
         evidence=(
-            Evidence(
-                name="KV pool against the process before",
-                value=after / before,
-                unit="ratio",
-                threshold=MAX_RATIO,
-                n=facts_of(context).num_scrapes,
-                sql=context.scope.fill(SQL),
+            measured(
+                "KV pool against the start before", after / before, "ratio",
+                context.scope.fill(SQL), threshold=MAX_RATIO, n=2,
             ),
         ),
         impact=Impact(
             cost=(f"room for {before - after:,} tokens fewer",),
             numbers=(("num_tokens_before", before), ("num_tokens_after", after)),
         ),
-        actions=(_equivalent(),),
-        missing=("log_lines.kind",),
-    )
+        actions=(
+            advise(
+                "compare the settings of both starts; capture fewer graph sizes, or give the KV "
+                "memory in bytes",
+                trade_off="less memory is left for graphs",
+            ),
+        ),
+    )  # fmt: skip
 
 
-def _equivalent() -> Action:
-    return Action(
-        what="use the equivalent utilisation that the start-up log prints, or capture fewer sizes",
-        flag=None,
-        old=None,
-        new=None,
-        applies="restart",
-        trade_off="less memory is left for graphs",
-        verify="stepscope diagnose --since 10m",
-        revert="the utilisation as it was",
-    )
-
-
-RULE = Rule(id=ID, version=1, prefix="kps", page=__doc__ or "", decide_metrics=decide_metrics)
+RULE = Rule(
+    id=ID,
+    version=2,
+    prefix="kps",
+    page=__doc__ or "",
+    decide=decide,
+)

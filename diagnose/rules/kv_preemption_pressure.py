@@ -199,5 +199,5 @@ RULE = Rule(
     prefix="kvp",
     page=__doc__ or "",
     decide=decide,
-    silenced_by=("guard-light-preemption", "kv-preemption-thrash"),
+    silenced_by=("preempt-zero-reclaim-cascade", "guard-light-preemption", "kv-preemption-thrash"),
 )

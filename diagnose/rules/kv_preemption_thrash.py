@@ -206,4 +206,5 @@ RULE = Rule(
     prefix="kvt",
     page=__doc__ or "",
     decide=decide,
+    silenced_by=("preempt-zero-reclaim-cascade",),
 )

@@ -2,8 +2,8 @@
 
 What it measures
 ----------------
-Scrapes at which as many adapters run as `max_lora` allows and another one waits
-(`lora_requests_info`): in at least half of those that tell of adapters, three or more.
+Requests that were set aside because their adapter had no slot, and for how long: three or more, one
+of them for a second or longer, while as many adapters ran as `max_loras` allows.
 
 Why it matters
 --------------
@@ -12,8 +12,8 @@ tokens jump by orders of magnitude with the first adapter too many.
 
 When it stays quiet
 -------------------
-Waiting requests whose adapters run already wait for something else. Without the series it is not
-measured: the gauge of deferred requests has grammars and remote KV in it too.
+Waiting requests whose adapters run already wait for something else; grammars and remote KV have
+reasons of their own.
 
 What to do
 ----------
@@ -22,133 +22,124 @@ More adapter slots (`max_loras`), or route each adapter to engines of its own.
 Source
 ------
 Report of four slots and a fifth adapter that blocked the queue; public measurement of 40 ms to 6.3
-s at the first adapter too many. One half: starting value.
+s at the first adapter too many. One half, three and one second: starting values.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from typing import Any
 
-from diagnose.advice import VERIFY
-from diagnose.finding import (
-    Action,
-    Cause,
-    Evidence,
-    Finding,
-    Healthy,
-    Impact,
-    RuleVerdict,
-    Severity,
-)
-from diagnose.metric_facts import MIN_SCRAPES
-from diagnose.metric_finding import facts_of, found, too_few
-from diagnose.metric_finding import span_of_window as whole
+from diagnose.advice import advise
+from diagnose.finding import Action, Affected, Cause, Finding, Impact, RuleVerdict, Severity, Span
+from diagnose.reading import NS
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import not_measured
-from diagnose.words import percent, plural
+from diagnose.saying import finding, healthy, measured, ruled_out
+from diagnose.words import duration, harmless, plural
 
 ID = "lora-slot-contention"
 
-MIN_SHARE = 0.5
-"""Share of the scrapes at which an adapter waits for a slot. Starting value."""
-SERIES = "vllm:lora_requests_info"
+MIN_WAITS = 3
+"""Requests that waited for an adapter slot. Starting value."""
+MIN_WAIT_NS = NS
+"""The longest of their waits. Starting value."""
 
 SQL = """
-SELECT ts, arg_max(labels, value) AS labels FROM samples
-WHERE {where} AND metric IN ('vllm:lora_requests_info', 'ray_vllm_lora_requests_info')
-GROUP BY ts ORDER BY ts
+WITH began AS (
+    SELECT request, min(ts) AS start_ts FROM request_events
+    WHERE engine = {engine} AND ts <= {end} AND kind = event_kind('skipped')
+      AND reason = skip_reason('lora_slots') GROUP BY request
+), ended AS (
+    SELECT request, min(ts) AS end_ts FROM request_events
+    WHERE engine = {engine} AND ts <= {end}
+      AND kind IN (event_kind('admitted'), event_kind('finished')) GROUP BY request
+)
+SELECT b.request, a.request_id, a.adapter, b.start_ts, e.end_ts,
+       (coalesce(e.end_ts, {end}) - b.start_ts)::BIGINT AS wait_ns
+FROM began AS b LEFT JOIN ended AS e ON e.request = b.request AND e.end_ts >= b.start_ts
+LEFT JOIN request_arrivals AS a ON a.engine = {engine} AND a.request = b.request
+WHERE coalesce(e.end_ts, {end}) >= {start}
+ORDER BY wait_ns DESC, b.request
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adapters:
-    """The adapters of one scrape. `slots` is `None` where the series does not say."""
-
-    running: frozenset[str]
-    waiting: frozenset[str]
-    slots: int | None
-
-    @property
-    def is_contended(self) -> bool:
-        """Whether an adapter waits and every slot is taken by another."""
-        full = self.slots is not None and len(self.running) >= self.slots
-        return full and bool(self.waiting - self.running)
-
-
-def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
+def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where adapters wait for slots that others hold."""
-    if (few := too_few(context, ID)) is not None:
-        return few
-    told = [_adapters(row) for row in context.rows(SQL)]
-    if not told:
-        return not_measured(ID, (SERIES,), "no adapter is in use, or it is not scraped")
-    contended = [each for each in told if each.is_contended]
-    share = len(contended) / len(told)
-    if len(contended) < MIN_SCRAPES or share < MIN_SHARE:
-        number = f"an adapter waited for a slot in {len(contended):,} of {len(told):,} scrapes"
-        return Healthy(rule=ID, name="adapters", number=number)
-    return _finding(context, contended[-1], len(told), share)
+    if context.settings.max_loras is None:
+        return healthy(ID, "adapters", "not in use")
+    waits = context.rows(SQL)
+    longest = waits[0]["wait_ns"] if waits else None
+    if len(waits) < MIN_WAITS or longest is None or longest < MIN_WAIT_NS:
+        number = f"{plural(len(waits), 'request')} waited, longest {duration(longest)}"
+        return healthy(ID, "adapter slots", number)
+    return _finding(context, waits, context.settings.max_loras)
 
 
-def _adapters(row: dict[str, Any]) -> Adapters:
-    labels = json.loads(row["labels"] or "{}")
-    slots = str(labels.get("max_lora", ""))
-    return Adapters(
-        running=_names(labels.get("running_lora_adapters")),
-        waiting=_names(labels.get("waiting_lora_adapters")),
-        slots=int(slots) if slots.isdecimal() else None,
-    )
-
-
-def _names(text: object) -> frozenset[str]:
-    return frozenset(name.strip() for name in str(text or "").split(",") if name.strip())
-
-
-def _finding(context: Context, adapters: Adapters, num_told: int, share: float) -> Finding:
-    facts, slots = facts_of(context), adapters.slots or 0
-    waiting = len(adapters.waiting - adapters.running)
-    return found(
+def _finding(context: Context, waits: list[dict[str, Any]], slots: int) -> Finding:
+    sql, longest = context.scope.fill(SQL), waits[0]["wait_ns"]
+    still = [row for row in waits if row["end_ts"] is None]
+    is_open = bool(still) and context.quality.stopped_ts is None
+    names = sorted({harmless(row["adapter"]) for row in waits})
+    return finding(
         context,
         RULE,
         severity=Severity.high,
-        span=whole(facts),
-        sentence=f"All {slots} adapter slots are taken; {plural(waiting, 'other adapter')} waited "
-        f"in {percent(share)} of the scrapes",
-        symptom=f"{plural(waiting, 'adapter')} waiting for {slots} slots",
-        cause=Cause(
-            kind="setting", sentence=f"setting: max_loras is {slots}, more adapters are asked for"
+        span=Span(
+            opened_ts=min(row["start_ts"] for row in waits),
+            cleared_ts=None
+            if is_open
+            else max(row["end_ts"] or context.newest_ts for row in waits),
         ),
-        confidence=("high", "the engine names the adapters that run and wait"),
+        sentence=f"{plural(len(waits), 'request')} of {plural(len(names), 'adapter')} waited for "
+        f"one of {plural(slots, 'adapter slot')}, up to {duration(longest)}",
+        symptom=f"longest wait for an adapter slot {duration(longest)}",
+        cause=Cause(
+            kind="more_adapters",
+            sentence=f"adapters: {', '.join(names[:5])} asked for slots that others held; "
+            f"max_loras is {slots}",
+        ),
+        confidence=("high", "the reason of each wait is recorded"),
+        rejected=ruled_out(("grammars, remote KV", "they have reasons of their own")),
         evidence=(
-            Evidence(
-                name="scrapes at which an adapter waits for a slot",
-                value=share,
-                unit="ratio",
-                threshold=MIN_SHARE,
-                n=num_told,
-                sql=context.scope.fill(SQL),
-            ),
+            measured("longest wait for a slot", longest, "ns", sql, threshold=MIN_WAIT_NS,
+                     n=len(waits)),
+            measured("requests that waited for one", len(waits), "requests", sql,
+                     threshold=MIN_WAITS),
         ),
         impact=Impact(
-            cost=(f"requests of {plural(waiting, 'adapter')} wait",),
-            numbers=(("num_waiting_adapters", waiting),),
+            cost=(f"{plural(len(waits), 'request')} waited, up to {duration(longest)}",),
+            numbers=(("num_waits", len(waits)), ("longest_ns", longest)),
         ),
-        actions=(
-            Action(
-                what="give every adapter in use a slot",
-                flag="--max-loras",
-                old=str(slots),
-                new=str(slots + waiting),
-                applies="restart",
-                trade_off="each slot takes device memory from the KV pool",
-                verify=VERIFY,
-                revert=f"--max-loras {slots}",
-            ),
+        affected=tuple(
+            Affected(
+                request=row["request"], request_id=row["request_id"], times=1,
+                num_tokens_lost=None, num_tokens_recomputed=None, evicted_ns=row["wait_ns"],
+            )
+            for row in waits[:10]
         ),
-        missing=("wait_reasons.wait_reason",),
+        num_affected=len(waits),
+        actions=_actions(slots, len(names)),
+    )  # fmt: skip
+
+
+def _actions(slots: int, num_waiting: int) -> tuple[Action, ...]:
+    return (
+        advise(
+            "give every adapter in use a slot",
+            flag="--max-loras",
+            old=slots,
+            new=slots + num_waiting,
+            trade_off="each slot takes device memory from the KV pool",
+        ),
+        advise(
+            "route each adapter to engines of its own", applies="client", trade_off="less balance"
+        ),
     )
 
 
-RULE = Rule(id=ID, version=1, prefix="lsc", page=__doc__ or "", decide_metrics=decide_metrics)
+RULE = Rule(
+    id=ID,
+    version=2,
+    prefix="lsc",
+    page=__doc__ or "",
+    decide=decide,
+)

@@ -2,7 +2,8 @@
 
 What it measures
 ----------------
-The increase of the connector's counter of requests whose KV blocks expired unread.
+Requests that have ended and whose KV blocks were given up by a lease before the other side said
+that it had them.
 
 Why it matters
 --------------
@@ -11,8 +12,7 @@ late read gets whatever lies there now, and the answer may be wrong without any 
 
 When it stays quiet
 -------------------
-A failed transfer has a counter of its own: `kv-load-failure`. Without the counter (another
-connector, an older version) it is not measured.
+A failed transfer is `kv-load-failure`, an acknowledgement that is only late `connector-ack-stuck`.
 
 What to do
 ----------
@@ -27,94 +27,83 @@ enough: no threshold.
 
 from __future__ import annotations
 
-from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
-from diagnose.log_evidence import LogEvidence, log_evidence
-from diagnose.metric_facts import MetricFacts
-from diagnose.metric_finding import facts_of, found, number, rises_of, too_few
+from typing import Any
+
+from diagnose.advice import advise
+from diagnose.episodes import Episode, worst_episode
+from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity
+from diagnose.reading import read_row
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import not_measured, ruled_out, undetermined
-from diagnose.words import count, plural
+from diagnose.saying import finding, healthy, measured, ruled_out
+from diagnose.words import connector_name, count, plural
 
 ID = "pd-producer-lease-expiry"
 
+MOMENTS_SQL = """
+SELECT ts FROM request_events
+WHERE engine = {engine} AND ts <= {end} AND kind = event_kind('lease_expired')
+"""
+SQL = """
+SELECT count(*) AS num_expired, count(DISTINCT e.request) AS num_requests,
+       sum(e.num_blocks)::BIGINT AS num_blocks,
+       count(*) FILTER (finish_reason_name(f.reason) LIKE 'abort%') AS num_aborted
+FROM request_events AS e LEFT JOIN request_finishes AS f USING (engine, request)
+WHERE e.engine = {engine} AND e.ts BETWEEN {start} AND {end}
+  AND e.kind = event_kind('lease_expired')
+"""
 
-def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
+
+def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where a lease expired."""
-    facts = facts_of(context)
-    lines = log_evidence(context, "kv_lease_expired")
-    if lines is not None and facts.missing("num_expired_requests"):
-        return _told_by_its_log(context, lines)
-    if (few := too_few(context, ID)) is not None:
-        return few
-    if missing := facts.missing("num_expired_requests"):
-        return not_measured(ID, missing, "no such counter of a connector is scraped")
-    expired = facts["num_expired_requests"].sum
-    if not expired:
-        return Healthy(rule=ID, name="expired leases", number="0")
-    return _finding(context, facts, expired)
+    if context.settings.kv_connector is None:
+        return healthy(ID, "expired leases", "no connector")
+    episode = worst_episode(context, MOMENTS_SQL)
+    if episode is None:
+        return healthy(ID, "expired leases", "0")
+    return _finding(context, episode, read_row(context.log, episode.inside.fill(SQL)))
 
 
-def _told_by_its_log(context: Context, lines: LogEvidence) -> Finding:
-    return found(
+def _finding(context: Context, episode: Episode, seen: dict[str, Any]) -> Finding:
+    expired = plural(seen["num_expired"], "lease")
+    return finding(
         context,
         RULE,
         severity=Severity.critical,
-        span=lines.span,
-        sentence="KV blocks expired before they were fetched, as the engine's log says",
-        symptom=f"{plural(lines.num, 'line')} of it in the engine's log",
-        cause=undetermined("the line does not say why"),
-        confidence=("high", "the engine's own words"),
-        evidence=(lines.evidence("lines of expired leases"),),
-        actions=(_longer_lease(),),
-        missing=facts_of(context).missing("num_expired_requests"),
-        told_by=lines.told_by,
-    )
-
-
-def _finding(context: Context, facts: MetricFacts, expired: int) -> Finding:
-    failed = facts["num_failed_transfers"].sum
-    return found(
-        context,
-        RULE,
-        severity=Severity.critical,
-        span=rises_of(facts, "num_expired_requests"),
-        sentence=f"The KV blocks of {plural(expired, 'request')} expired before they were fetched",
-        symptom=f"{plural(expired, 'lease')} of KV blocks expired",
+        span=episode.span,
+        sentence=f"{expired} of KV blocks expired before the other side said that it had them "
+        f"({connector_name(context.settings.kv_connector)}, {count(seen['num_blocks'])} blocks); "
+        f"{seen['num_aborted']:,} of these requests had been aborted",
+        symptom=f"{expired} expired",
         cause=Cause(
-            kind="undetermined",
-            sentence="undetermined: an abort, a refusal or a late read; no scrape tells which",
+            kind="peer",
+            sentence=f"peer: it did not fetch or did not say so; {seen['num_aborted']:,} of "
+            f"{seen['num_expired']:,} were aborted before",
         ),
-        confidence=("high", "the connector counts them"),
-        rejected=ruled_out(
-            ("failed transfers", "not measured" if failed is None else f"{failed:,} counted"),
-        ),
+        confidence=("high", "each expired lease is recorded"),
+        rejected=ruled_out(("failed transfers", "they have an event of their own")),
         evidence=(
-            number(
-                facts, "requests whose KV expired", expired, "requests",
-                "sum(num_expired_requests)::BIGINT", threshold=0,
-            ),
+            measured("expired leases", seen["num_expired"], "leases", episode.inside.fill(SQL),
+                     threshold=0),
         ),
         impact=Impact(
-            cost=(f"{count(expired)} prefills thrown away, or read after they were let go",),
-            numbers=(("num_expired_requests", expired),),
+            cost=(f"{plural(seen['num_requests'], 'prefill')} thrown away, or read too late",),
+            numbers=(("num_expired", seen["num_expired"]), ("num_blocks", seen["num_blocks"])),
         ),
-        actions=(_longer_lease(),),
-        missing=("request_finishes.reason",),
+        num_affected=seen["num_requests"],
+        actions=(
+            advise(
+                "make the lease longer than queueing and transfer at p99, and the router's "
+                "time-out longer than a prefill",
+                trade_off="blocks of lost requests stay pinned for longer",
+            ),
+        ),
     )  # fmt: skip
 
 
-def _longer_lease() -> Action:
-    return Action(
-        what="make the connector's lease longer than queueing and transfer at p99, and the "
-        "router's time-out longer than a prefill",
-        flag=None,
-        old=None,
-        new=None,
-        applies="restart",
-        trade_off="blocks of lost requests stay pinned for longer",
-        verify="stepscope diagnose --since 10m",
-        revert="the lease as it was",
-    )
-
-
-RULE = Rule(id=ID, version=1, prefix="ple", page=__doc__ or "", decide_metrics=decide_metrics)
+RULE = Rule(
+    id=ID,
+    version=2,
+    prefix="ple",
+    page=__doc__ or "",
+    decide=decide,
+)

@@ -2,10 +2,10 @@
 
 What it measures
 ----------------
-Output tokens a second, in all and for each running request, in intervals that computed more prompt
-than output tokens, against intervals that computed hardly any prompt. The rule fires where both
-fall below 60 %, with two intervals of each kind or more and output back afterwards. Only intervals
-count in which requests ran at both ends and nobody was preempted.
+How long steps took that computed prompts beside answers, against steps that only decoded, at
+similar numbers of decoding requests: each answer gets one token a step either way. The rule fires
+where the rate falls below 60 % of the calm one in 50 mixed steps or more that make up a tenth of
+the time.
 
 Why it matters
 --------------
@@ -14,8 +14,9 @@ as long as it is computed.
 
 When it stays quiet
 -------------------
-Where the preemption counter moves it is the pool, not the prompts. Prompts that come all the time
-leave no calm time to compare with: then it is not measured.
+Evictions make answers wait too: steps that recompute are left out, and where the pool is short the
+preemption rules say it. Prompts that come all the time leave no calm step to compare with: then it
+is not measured.
 
 What to do
 ----------
@@ -30,158 +31,136 @@ again. 60 %: the playbook's starting value.
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from diagnose.advice import VERIFY
-from diagnose.finding import (
-    Action,
-    Cause,
-    Evidence,
-    Finding,
-    Healthy,
-    Impact,
-    RuleVerdict,
-    Severity,
-)
-from diagnose.metric_capacity import record_steps
-from diagnose.metric_facts import Floats, Mask, MetricFacts
-from diagnose.metric_finding import facts_of, found, too_few
-from diagnose.metric_finding import span_of_window as whole
+from diagnose.advice import advise
+from diagnose.finding import Action, Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import not_measured, ruled_out
-from diagnose.words import duration, percent
+from diagnose.saying import finding, healthy, lacking, measured, not_measured, ruled_out
+from diagnose.words import count, duration, percent
 
 ID = "prefill-stalls-decode"
 
-MAX_RATIO = 0.6
-"""Output of a running request beside prompts, against without. Source: playbook."""
-MIN_INTERVALS = 2
-"""Intervals of each kind. Starting value."""
-FEW_PROMPTS = 0.05
-"""Prompt tokens for each output token up to which an interval only decodes. Starting value."""
+MIN_RATE = 0.6
+"""Decode rate in mixed steps against calm ones. Source: playbook."""
+MIN_STEPS = 50
+"""Mixed steps, and calm ones. Starting value."""
+MIN_TIME_SHARE = 0.1
+"""Share of the steps' time that mixed ones take. Starting value."""
+
+SQL = """
+WITH decodes AS (
+    SELECT ts, updated_ts, updated_ts - ts AS step_ns, num_decode_requests AS n,
+           floor(log2(num_decode_requests)) AS size,
+           num_prefill_tokens > num_decode_tokens AS mixed,
+           num_prefill_tokens, top_request_tokens
+    FROM steps
+    WHERE {where} AND num_decode_requests > 0 AND num_repeats = 1 AND updated_ts > ts
+      AND (num_prefill_tokens > num_decode_tokens OR num_prefill_tokens = 0)
+      AND coalesce(num_recomputed_tokens, 0) = 0
+), sizes AS (
+    SELECT size, count(*) FILTER (mixed) AS num_mixed, count(*) FILTER (NOT mixed) AS num_calm,
+           median(step_ns) FILTER (mixed) AS mixed_ns, median(step_ns) FILTER (NOT mixed) AS calm_ns
+    FROM decodes GROUP BY size
+), compared AS (
+    SELECT sum(num_mixed)::BIGINT AS num_mixed, sum(num_calm)::BIGINT AS num_calm,
+           sum(calm_ns / mixed_ns * num_mixed) / nullif(sum(num_mixed), 0) AS rate,
+           sum(calm_ns * num_mixed) / nullif(sum(num_mixed), 0) AS calm_ns,
+           sum(mixed_ns * num_mixed) / nullif(sum(num_mixed), 0) AS mixed_ns
+    FROM sizes WHERE num_mixed > 0 AND num_calm > 0
+)
+SELECT *, (SELECT sum(step_ns) FILTER (mixed) / nullif(sum(step_ns), 0) FROM decodes) AS time_share,
+       (SELECT min(ts) FROM decodes WHERE mixed) AS first_ts,
+       (SELECT max(updated_ts) FROM decodes WHERE mixed) AS last_ts,
+       (SELECT max(n) FROM decodes WHERE mixed) AS most_decodes,
+       (SELECT median(num_prefill_tokens) FROM decodes WHERE mixed)::BIGINT AS chunk
+FROM compared
+"""
 
 
-def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
-    """Returns a finding where output per request falls with prompts and comes back."""
-    facts = facts_of(context)
-    if (few := too_few(context, ID)) is not None:
-        return few
-    needed = ("num_running", "num_prompt_tokens", "num_generation_tokens", "num_preemptions")
-    if missing := facts.missing(*needed):
-        return not_measured(ID, missing)
-    pace = _pace(facts)
-    mixed, pure = _kinds(facts, pace)
-    if mixed.sum() < MIN_INTERVALS or pure.sum() < MIN_INTERVALS:
-        why = f"{mixed.sum()} intervals with prompts and {pure.sum()} without; 2 of each are needed"
-        return not_measured(ID, ("steps.num_prefill_tokens",), why)
-    ratio = float(np.median(pace[mixed]) / np.median(pace[pure]))
-    outputs = facts.per_second("num_generation_tokens")
-    falls = bool(np.median(outputs[mixed]) < MAX_RATIO * np.median(outputs[pure]))
-    comes_back = bool(pure[int(np.flatnonzero(mixed)[0]) :].any())
-    if ratio >= MAX_RATIO or not falls or not comes_back:
-        number_ = f"output beside prompts at {percent(ratio)}"
-        return Healthy(rule=ID, name="prefill beside decode", number=number_)
-    return _finding(context, facts, pace, mixed, pure, ratio)
+def decide(context: Context, earlier: Earlier) -> RuleVerdict:
+    """Returns a finding where answers crawl beside prompts."""
+    lacks = lacking(context, ID, "steps", "num_prefill_tokens", "num_decode_requests", "updated_ts")
+    if lacks is not None:
+        return lacks
+    seen = context.row(SQL)
+    num_mixed, num_calm = seen["num_mixed"] or 0, seen["num_calm"] or 0
+    if num_mixed < MIN_STEPS:
+        return healthy(ID, "answers beside prompts", f"{num_mixed:,} mixed steps")
+    if num_calm < MIN_STEPS:
+        why = f"{num_calm:,} steps only decoded: nothing to compare with"
+        return not_measured(ID, ("steps.num_decode_requests",), why)
+    if seen["rate"] >= MIN_RATE or seen["time_share"] < MIN_TIME_SHARE:
+        number = f"{percent(seen['rate'])} of the calm rate, {percent(seen['time_share'])} of time"
+        return healthy(ID, "answers beside prompts", number)
+    return _finding(context, seen)
 
 
-def _pace(facts: MetricFacts) -> Floats:
-    """Returns output tokens a second for each request that ran, where some did at both ends."""
-    running = facts["num_running"].values
-    before = np.append(np.nan, running[:-1])
-    ran = np.where((running > 0) & (before > 0), (running + before) / 2, np.nan)
-    pace: Floats = facts.per_second("num_generation_tokens") / ran
-    return pace
-
-
-def _kinds(facts: MetricFacts, pace: Floats) -> tuple[Mask, Mask]:
-    """Returns the intervals with more prompt than output, and those with hardly any prompt."""
-    prompts, outputs = facts["num_prompt_tokens"].values, facts["num_generation_tokens"].values
-    moves = np.isfinite(pace) & (outputs > 0) & (facts["num_preemptions"].values == 0)
-    return moves & (prompts > outputs), moves & (prompts <= FEW_PROMPTS * outputs)
-
-
-def _finding(
-    context: Context, facts: MetricFacts, pace: Floats, mixed: Mask, pure: Mask, ratio: float
-) -> Finding:
-    slow, calm = float(np.median(pace[mixed])), float(np.median(pace[pure]))
-    spent = round(float(np.nansum(facts.interval_ns[mixed])))
-    return found(
+def _finding(context: Context, seen: dict[str, Any]) -> Finding:
+    sql = context.scope.fill(SQL)
+    is_open = context.quality.stopped_ts is None and seen["last_ts"] >= context.newest_ts
+    return finding(
         context,
         RULE,
         severity=Severity.high,
-        span=whole(facts),
-        sentence=f"Running answers get {slow:,.1f} tokens/s while prompts are computed and "
-        f"{calm:,.1f} without",
-        symptom=f"output of a running request falls to {percent(ratio)} beside prompts",
+        span=Span(opened_ts=seen["first_ts"], cleared_ts=None if is_open else seen["last_ts"]),
+        sentence=f"Answers came at {percent(seen['rate'])} of their calm rate beside prompts: a "
+        f"step took {duration(seen['mixed_ns'])} instead of {duration(seen['calm_ns'])}, for "
+        f"{percent(seen['time_share'])} of the time and up to {seen['most_decodes']:,} requests",
+        symptom=f"{seen['num_mixed']:,} steps computed prompts beside answers",
         cause=Cause(
-            kind="undetermined",
-            sentence="undetermined: prompts share the steps of running answers; whose is in no "
-            "scrape",
+            kind="setting",
+            sentence=f"setting: chunks of {count(seen['chunk'])} prompt tokens in a step (median)",
         ),
-        confidence=("medium", f"{mixed.sum()} intervals with prompts, {pure.sum()} without"),
-        rejected=ruled_out(("preemption", "0 counted in these intervals")),
-        evidence=_evidence(facts, mixed, pure, ratio, calm),
+        confidence=("high", f"{seen['num_calm']:,} calm steps at equal numbers of answers"),
+        rejected=ruled_out(
+            ("preemption", f"{context.accounting.num_from_kv:,}; their steps are left out")
+        ),
+        evidence=(
+            measured(
+                "decode rate beside prompts against calm", seen["rate"], "ratio", sql,
+                threshold=MIN_RATE, n=seen["num_mixed"], provenance="derived",
+            ),
+            measured(
+                "share of the steps' time", seen["time_share"], "ratio", sql,
+                threshold=MIN_TIME_SHARE, n=seen["num_mixed"],
+            ),
+        ),
         impact=Impact(
-            users=(f"answers crawled for {duration(spent)}",),
-            numbers=(("slow_tokens_per_second", slow), ("calm_tokens_per_second", calm)),
+            cost=(f"up to {seen['most_decodes']:,} answers stutter",),
+            numbers=(
+                ("mixed_step_ns", round(seen["mixed_ns"])),
+                ("calm_step_ns", round(seen["calm_ns"])),
+            ),
         ),
-        actions=_actions(context),
-        missing=("step_requests.num_scheduled_tokens",),
+        num_affected=seen["most_decodes"],
+        actions=_actions(context, seen["chunk"]),
+    )  # fmt: skip
+
+
+def _actions(context: Context, chunk: int | None) -> tuple[Action, ...]:
+    apart = advise(
+        "compute prompts on engines of their own", applies="client", trade_off="KV has to be moved"
     )
-
-
-def _evidence(
-    facts: MetricFacts, mixed: Mask, pure: Mask, ratio: float, calm: float
-) -> tuple[Evidence, ...]:
-    pace = "num_generation_tokens / (interval_ns / 1e9) / ((num_running + before) / 2)"
-    beside = "num_prompt_tokens > num_generation_tokens"
-    alone = f"num_prompt_tokens <= {FEW_PROMPTS} * num_generation_tokens"
-    counts = "num_running > 0 AND before > 0 AND num_generation_tokens > 0 AND num_preemptions = 0"
-    both = f"median({pace}) FILTER ({beside}) / median({pace}) FILTER ({alone})"
-    return (
-        Evidence(
-            name="output of a running request beside prompts, against without",
-            value=ratio,
-            unit="ratio",
-            threshold=MAX_RATIO,
-            n=int(mixed.sum() + pure.sum()),
-            provenance="derived",
-            sql=facts.sql_with_before("num_running", both, counts),
-        ),
-        Evidence(
-            name="tokens/s of a running request without prompts",
-            value=calm,
-            unit="",
-            n=int(pure.sum()),
-            provenance="derived",
-            sql=facts.sql_with_before("num_running", f"median({pace})", f"{counts} AND {alone}"),
-        ),
+    budget = context.settings.max_num_batched_tokens
+    slots = context.settings.max_num_seqs or 0
+    if budget is None or chunk is None or budget // 2 <= slots or chunk <= budget // 4:
+        return (apart,)
+    smaller = advise(
+        "smaller chunks",
+        flag="--max-num-batched-tokens",
+        old=budget,
+        new=budget // 2,
+        trade_off="first tokens of long prompts come later",
     )
-
-
-def _actions(context: Context) -> tuple[Action, ...]:
-    old = context.settings.max_num_batched_tokens
-    if old is None or old < 2:
-        return (record_steps(),)
-    return (
-        Action(
-            what="halve the largest step, and look again",
-            flag="--max-num-batched-tokens",
-            old=str(old),
-            new=str(old // 2),
-            applies="restart",
-            trade_off="prompts take longer",
-            verify=VERIFY,
-            revert=f"--max-num-batched-tokens {old}",
-        ),
-    )
+    return smaller, apart
 
 
 RULE = Rule(
     id=ID,
-    version=1,
+    version=2,
     prefix="psd",
     page=__doc__ or "",
-    decide_metrics=decide_metrics,
+    decide=decide,
     silenced_by=("kv-preemption-thrash", "kv-preemption-pressure", "kv-load-failure"),
 )

@@ -2,179 +2,190 @@
 
 What it measures
 ----------------
-Two minutes or more in which requests were set aside at every scrape and never fewer, while KV
-transfers failed; or in which as many loads stayed in progress, where the engine says their stage.
-With a connector configured and adapters off it is also inferred, with low confidence, from requests
-that only gather (three times as many, three more) while others end and blocks are free.
+How long requests wait for a KV load, or for the connector's answer to a look-up. The rule fires
+where one waited for 120 seconds, and three times as long as 99 % of the loads that came; it says
+who, and how many KV blocks their loads hold.
 
 Why it matters
 --------------
-Such a request can be neither run nor evicted, and many versions let it wait for ever. Its blocks
-and its slot are lost to the others.
+Such a request can be neither run nor evicted, and without a time-out it waits for ever. The blocks
+that its load was given are lost to the others.
 
 When it stays quiet
 -------------------
-Adapters and grammars share the gauge: without a failed transfer, the stage of the loads or a
-growing crowd behind a connector it is not measured. A queue that goes down now and then moves.
+A connector that is slow and brings what was asked for moves: each load is held against those that
+came. Without a connector nobody waits for one. Requests that grammars, adapters or encoder outputs
+keep waiting have reasons of their own.
 
 What to do
 ----------
 Give loads a time-out, choose what happens when one fails, look at the producer's queue and the
-link. Only a restart frees those that wait.
+link. Many that began at one moment point to the producer, one at a time to the link.
 
 Source
 ------
-Reports of decode engines whose producers died in a transfer or in the handshake. 120 s: the
-playbook's starting value.
+Reports of decode engines whose producers died in a transfer or in the handshake. 120 s and three
+times the 99th percentile: the playbook's starting values.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from diagnose.finding import (
-    Action,
-    Cause,
-    Finding,
-    Healthy,
-    Impact,
-    Level,
-    RuleVerdict,
-    Severity,
-)
-from diagnose.metric_facts import MetricFacts, Stretch
-from diagnose.metric_finding import facts_of, found, number, span_of, too_few
-from diagnose.reading import NS
+from diagnose.advice import advise
+from diagnose.finding import Affected, Cause, Finding, Impact, RuleVerdict, Severity, Span
+from diagnose.reading import NS, Scope, read_row, read_rows
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import not_measured, ruled_out
-from diagnose.words import connector_name, duration, plural
+from diagnose.saying import finding, healthy, measured, ruled_out
+from diagnose.words import connector_name, count, duration, plural
 
 ID = "remote-kv-wait-stuck"
 
 MIN_STUCK_NS = 120 * NS
 """How long nothing may come back. Source: playbook."""
-MIN_GROWTH = 3
-"""Requests set aside at the end against the beginning, where no failure is counted. Starting value.
+MIN_TIMES_P99 = 3
+"""How many times as long as 99 % of the finished loads. Source: playbook."""
+NEAR_NS = 5 * NS
+"""Waits that began within so long of each other count as one moment. Starting value."""
+
+LOADS_SQL = """
+SELECT count(*) AS num_finished, max(ended_ts) AS last_ts,
+       quantile_cont(load_ns, 0.99)::BIGINT AS p99_ns
+FROM connector_loads
+WHERE engine = {engine} AND ended_ts BETWEEN {start} AND {end}
+  AND outcome = 'finished' AND item_key IS NULL
 """
-MIN_MORE = 3
-"""And at least so many more. Starting value."""
-MAX_KV_USED = 0.6
-"""KV gauge up to which blocks are not what they wait for. Source: playbook, as for
-`deferred-slot-exhaustion`."""
+
+WAITS_SQL = """
+WITH looked_up AS (
+    SELECT request, kind, ts, lead(ts) OVER (PARTITION BY request ORDER BY seq) AS end_ts
+    FROM request_events
+    WHERE engine = {engine} AND ts <= {end} AND request IS NOT NULL
+      AND kind IN (event_kind('lookup_pending'), event_kind('lookup_answered'))
+), waits AS (
+    SELECT request, coalesce(started_ts, ts) AS start_ts, ended_ts AS end_ts, num_blocks
+    FROM connector_loads WHERE engine = {engine} AND ts <= {end} AND item_key IS NULL
+    UNION ALL
+    SELECT request, ts, end_ts, 0
+    FROM looked_up WHERE kind = event_kind('lookup_pending')
+)
+SELECT w.request, a.request_id, w.start_ts, w.num_blocks::BIGINT AS num_blocks,
+       coalesce(w.end_ts, {end} + 1) > {end} AS holds_blocks,
+       least(w.end_ts, f.ts, {end}) = {end} AS is_open,
+       (least(w.end_ts, f.ts, {end}) - w.start_ts)::BIGINT AS waited_ns
+FROM waits AS w
+LEFT JOIN request_finishes AS f ON f.engine = {engine} AND f.request = w.request
+LEFT JOIN request_arrivals AS a ON a.engine = {engine} AND a.request = w.request
+WHERE coalesce(w.end_ts, {end}) >= {start}
+ORDER BY waited_ns DESC, w.request
+"""
 
 
-def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
-    """Returns a finding where deferred requests never get fewer and transfers fail."""
-    facts = facts_of(context)
-    if (few := too_few(context, ID)) is not None:
-        return few
-    loads = _never_fewer(facts, "num_kv_loads_in_progress")
-    if loads is not None:
-        return _finding(context, facts, loads, "num_kv_loads_in_progress")
-    if missing := facts.missing("num_waiting_deferred"):
-        return not_measured(ID, missing)
-    stuck = _never_fewer(facts, "num_waiting_deferred")
-    if stuck is None:
-        came = "those set aside came back" if facts["num_waiting_deferred"].max else "0 set aside"
-        return Healthy(rule=ID, name="remote KV", number=came)
-    if facts["num_kv_loads_in_progress"].is_measured:
-        return Healthy(rule=ID, name="remote KV", number="no load stayed in progress")
-    failed = facts.columns["num_failed_transfers"][stuck.intervals]
-    if _only_gathers(context, facts, stuck):
-        return _finding(context, facts, stuck, "num_waiting_deferred")
-    if not np.nansum(failed):
-        missing = facts.missing("num_failed_transfers") or ("wait_reasons.wait_reason",)
-        why = "requests stay set aside; adapters, grammars and remote KV share the gauge"
-        return not_measured(ID, (*missing, "connector_loads.outcome"), why)
-    return _finding(context, facts, stuck, "num_waiting_deferred")
+def decide(context: Context, earlier: Earlier) -> RuleVerdict:
+    """Returns a finding where a request waits for KV much longer than such a wait takes."""
+    if context.settings.kv_connector is None:
+        return healthy(ID, "remote KV", "no connector")
+    scope = _until_it_ended(context)
+    loads = read_row(context.log, scope.fill(LOADS_SQL))
+    waits = read_rows(context.log, scope.fill(WAITS_SQL))
+    least = max(MIN_STUCK_NS, MIN_TIMES_P99 * (loads["p99_ns"] or 0))
+    stuck = [wait for wait in waits if wait["waited_ns"] >= least]
+    if not stuck:
+        longest = duration(waits[0]["waited_ns"]) if waits else "none"
+        number = f"{plural(loads['num_finished'], 'load')} came, longest wait {longest}"
+        return healthy(ID, "remote KV", number)
+    return _finding(context, scope, loads, stuck, least)
 
 
-def _never_fewer(facts: MetricFacts, column: str) -> Stretch | None:
-    values = facts.columns[column]
-    with np.errstate(invalid="ignore"):
-        never_fewer = np.diff(values, prepend=values[:1]) >= 0
-    return facts.longest(values > 0, never_fewer, min_ns=MIN_STUCK_NS)
+def _until_it_ended(context: Context) -> Scope:
+    """Returns the window as far as the engine lived: nobody waits longer."""
+    scope, stopped = context.scope, context.quality.stopped_ts
+    until = context.newest_ts if stopped is None else min(stopped, context.newest_ts)
+    return Scope(scope.engine, scope.start_ts, until)
 
 
-def _only_gathers(context: Context, facts: MetricFacts, stuck: Stretch) -> bool:
-    """Whether requests gather behind a connector while others end: nothing else sets them aside.
-
-    Adapters must be off, and blocks to spare. Grammars remain: hence the low confidence.
-    """
-    settings = context.settings
-    if settings.kv_connector is None or settings.max_loras is not None:
-        return False
-    deferred = facts.columns["num_waiting_deferred"][stuck.scrapes]
-    used = facts.columns["kv_cache_usage_ratio"][stuck.scrapes]
-    ended = np.nansum(facts.columns["num_finished"][stuck.intervals])
-    gathers = deferred[-1] >= max(MIN_GROWTH * deferred[0], deferred[0] + MIN_MORE)
-    return bool(gathers and ended > 0 and np.nanmax(used) < MAX_KV_USED)
-
-
-def _finding(context: Context, facts: MetricFacts, stuck: Stretch, column: str) -> Finding:
-    waiting = round(float(np.nanmax(facts.columns[column][stuck.scrapes])))
-    lasted, inside = duration(stuck.duration_ns), facts.between(stuck)
-    failed = facts["num_failed_transfers"].sum
-    fails = "" if not failed else f", and {plural(failed, 'transfer')} failed"
+def _finding(
+    context: Context,
+    scope: Scope,
+    loads: dict[str, Any],
+    stuck: list[dict[str, Any]],
+    least: int,
+) -> Finding:
+    sql, longest = scope.fill(WAITS_SQL), stuck[0]["waited_ns"]
+    num_open = len({wait["request"] for wait in stuck if wait["is_open"]})
+    num_requests = len({wait["request"] for wait in stuck})
+    held = sum(wait["num_blocks"] or 0 for wait in stuck if wait["holds_blocks"])
     connector = connector_name(context.settings.kv_connector)
-    return found(
+    came = plural(loads["num_finished"], "other load")
+    return finding(
         context,
         RULE,
         severity=Severity.critical,
-        span=span_of(stuck),
-        sentence=f"{plural(waiting, 'request')} set aside never got fewer in {lasted}{fails}; they "
-        f"wait for KV that does not come ({connector})",
-        symptom=f"{plural(waiting, 'request')} set aside for {lasted}",
-        cause=Cause(
-            kind="stuck_loads",
-            sentence=f"stuck loads: {waiting:,} wait, {_failures(failed)} (inferred)",
+        span=_span(context, stuck),
+        sentence=f"{plural(num_requests, 'request')} waited up to {duration(longest)} for KV "
+        f"through {connector}; {num_open:,} still wait, and their loads hold {count(held)} KV "
+        f"blocks; {came} came",
+        symptom=f"{plural(num_requests, 'request')} waiting for KV, up to {duration(longest)}",
+        cause=Cause(kind="stuck_loads", sentence=f"stuck loads: {_when(stuck)}"),
+        confidence=("high", "begin and end of each load are recorded"),
+        rejected=ruled_out(
+            ("a slow connector", f"99 % of the loads that came took {duration(loads['p99_ns'])}"),
         ),
-        confidence=_confidence(column, failed),
-        rejected=ruled_out(("a busy link", "nobody came back")),
         evidence=(
-            number(
-                facts, "time in which they never got fewer", stuck.duration_ns, "ns",
-                "(max(ts) - min(ts))::BIGINT", inside, threshold=MIN_STUCK_NS,
-                n=stuck.num_scrapes,
+            measured(
+                "longest wait for KV", longest, "ns", sql, threshold=least, n=len(stuck),
+                baseline=loads["p99_ns"],
             ),
-            number(
-                facts, "requests that wait", waiting, "requests", f"max({column})", inside,
-                n=stuck.num_scrapes,
+            measured("requests that still wait", num_open, "requests", sql, n=num_requests),
+            measured("KV blocks held by such loads", held, "blocks", sql, n=len(stuck)),
+            measured(
+                "loads that came", loads["num_finished"], "loads", scope.fill(LOADS_SQL)
             ),
         ),
         impact=Impact(
-            cost=(f"{plural(waiting, 'request')} wait for ever and hold blocks and slots",),
-            numbers=(("num_waiting", waiting), ("stuck_ns", stuck.duration_ns)),
+            cost=(f"{plural(num_requests, 'request')} got nothing, {count(held)} blocks held",),
+            numbers=(
+                ("num_waiting", num_open), ("num_stuck", num_requests), ("num_blocks", held),
+                ("stuck_ns", longest),
+            ),
         ),
-        actions=(_time_out(),),
-        missing=("connector_loads.outcome", "wait_reasons.wait_reason"),
+        affected=tuple(_affected(wait) for wait in stuck[:10]),
+        num_affected=num_requests,
+        actions=(
+            advise(
+                "give loads a time-out and choose what happens when one fails; look at the "
+                "producer and the link",
+                trade_off="a slow load fails instead of coming late",
+            ),
+        ),
     )  # fmt: skip
 
 
-def _failures(failed: int | None) -> str:
-    return "failures are not counted" if failed is None else f"{failed:,} transfers failed"
+def _when(stuck: list[dict[str, Any]]) -> str:
+    """Returns whether the waits began at one moment, which points to the other side."""
+    begins = sorted(wait["start_ts"] for wait in stuck)
+    if len(begins) > 1 and begins[-1] - begins[0] <= NEAR_NS:
+        return f"{plural(len(begins), 'wait')} began at one moment: look at the producer"
+    return f"{plural(len(begins), 'wait')} began one after the other: look at link and store"
 
 
-def _confidence(column: str, failed: int | None) -> tuple[Level, str]:
-    if column == "num_kv_loads_in_progress":
-        return "high", "the engine says the stage of its loads"
-    if failed:
-        return "medium", "adapters and grammars share the gauge; transfers failed meanwhile"
-    return "low", "a connector is configured and no adapters are; grammars share the gauge"
-
-
-def _time_out() -> Action:
-    return Action(
-        what="give loads a time-out and choose what happens when one fails; restart to free those "
-        "that wait",
-        flag=None,
-        old=None,
-        new=None,
-        applies="restart",
-        trade_off="a slow load fails instead of coming late",
-        verify="stepscope diagnose --since 10m",
-        revert="the policy as it was",
+def _span(context: Context, stuck: list[dict[str, Any]]) -> Span:
+    is_open = any(wait["is_open"] for wait in stuck) and context.quality.stopped_ts is None
+    last = max(wait["start_ts"] + wait["waited_ns"] for wait in stuck)
+    return Span(
+        opened_ts=min(wait["start_ts"] for wait in stuck), cleared_ts=None if is_open else last
     )
 
 
-RULE = Rule(id=ID, version=1, prefix="rkw", page=__doc__ or "", decide_metrics=decide_metrics)
+def _affected(wait: dict[str, Any]) -> Affected:
+    return Affected(
+        request=wait["request"],
+        request_id=wait["request_id"],
+        times=1,
+        num_tokens_lost=None,
+        num_tokens_recomputed=None,
+        evicted_ns=wait["waited_ns"],
+    )
+
+
+RULE = Rule(id=ID, version=2, prefix="rkw", page=__doc__ or "", decide=decide)

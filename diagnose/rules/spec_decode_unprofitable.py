@@ -1,8 +1,11 @@
-"""spec-decode-unprofitable: hardly any guess is right.
+"""spec-decode-unprofitable: drafts cost more than they bring.
 
 What it measures
 ----------------
-Accepted tokens for each drafted one, over all intervals.
+Steps that only decode, with drafts against those without, at similar numbers of running requests:
+output tokens of a request in a step, over the time that a step takes. The rule fires where the gain
+is below 0.95, with 20 steps of each kind or more. Where no step ran without drafts, it fires below
+20 % of accepted tokens over 1,000 drafted ones, and says that it is not sure.
 
 Why it matters
 --------------
@@ -12,8 +15,7 @@ spare for it, and output is slower than without speculation.
 When it stays quiet
 -------------------
 Acceptance alone is no proof: at a batch of one, 20 % may pay, and at 600 running requests 60 % may
-not. The rule only says what is surely too little; a comparison with speculation off decides the
-rest.
+not. Steps that compute prompts are left out on both sides.
 
 What to do
 ----------
@@ -27,81 +29,131 @@ output. 20 %: the playbook's starting value; 1,000 drafts: starting value.
 
 from __future__ import annotations
 
-from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
-from diagnose.metric_facts import MetricFacts
-from diagnose.metric_finding import facts_of, found, number, too_few
-from diagnose.metric_finding import span_of_window as whole
+from typing import Any
+
+from diagnose.advice import advise
+from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import not_measured
+from diagnose.saying import finding, healthy, measured, not_measured
 from diagnose.words import count, percent
 
 ID = "spec-decode-unprofitable"
 
+MIN_GAIN = 0.95
+"""Output rate with drafts against without. Source: playbook."""
+MIN_STEPS = 20
+"""Steps of each kind. Starting value."""
 MIN_ACCEPTED = 0.2
-"""Accepted for each drafted token. Source: playbook."""
+"""Accepted for each drafted token, where there is nothing to compare with. Source: playbook."""
 MIN_DRAFTED = 1000
-"""Drafted tokens needed to judge. Starting value."""
+"""Drafted tokens needed to judge by that. Starting value."""
+
+SQL = """
+WITH decodes AS (
+    SELECT ts, num_draft_tokens > 0 AS drafts, floor(log2(num_decode_requests)) AS size,
+           updated_ts - ts AS step_ns, num_decode_requests AS n,
+           num_decode_tokens + coalesce(num_accepted, 0) AS num_output
+    FROM steps
+    WHERE {where} AND num_decode_requests > 0 AND num_repeats = 1 AND updated_ts > ts
+      AND coalesce(num_prefill_tokens, 0) + coalesce(num_recomputed_tokens, 0) = 0
+), sizes AS (
+    SELECT size, count(*) FILTER (drafts) AS num_with, count(*) FILTER (NOT drafts) AS num_without,
+           median(step_ns) FILTER (drafts) AS with_ns,
+           median(step_ns) FILTER (NOT drafts) AS without_ns,
+           avg(num_output / n) FILTER (drafts) AS with_output,
+           avg(num_output / n) FILTER (NOT drafts) AS without_output
+    FROM decodes GROUP BY size
+), compared AS (
+    SELECT *, (with_output / without_output) / (with_ns / without_ns) AS gain
+    FROM sizes WHERE num_with > 0 AND num_without > 0
+)
+SELECT sum(num_with)::BIGINT AS num_with, sum(num_without)::BIGINT AS num_without,
+       sum(gain * num_with) / nullif(sum(num_with), 0) AS gain
+FROM compared
+"""
+DRAFTS_SQL = """
+SELECT sum(num_placed)::BIGINT AS num_placed, sum(num_accepted)::BIGINT AS num_accepted,
+       sum(draft_ns)::BIGINT AS draft_ns, min(ts) FILTER (num_placed > 0) AS first_ts,
+       max(ts) FILTER (num_placed > 0) AS last_ts
+FROM steps WHERE {where}
+"""
 
 
-def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
-    """Returns a finding where most drafts are rejected."""
-    facts = facts_of(context)
-    if (few := too_few(context, ID)) is not None:
-        return few
-    if missing := facts.missing("num_drafted_tokens", "num_accepted_tokens"):
-        return not_measured(ID, missing, "no drafts are counted: off, or not scraped")
-    drafted, accepted = facts["num_drafted_tokens"].sum, facts["num_accepted_tokens"].sum
-    if not drafted or drafted < MIN_DRAFTED:
-        why = f"{count(drafted)} tokens drafted, {MIN_DRAFTED:,} are needed"
-        return not_measured(ID, ("token_work.num_rejected_draft_tokens",), why)
-    ratio = (accepted or 0) / drafted
-    if ratio >= MIN_ACCEPTED:
-        return Healthy(rule=ID, name="drafts accepted", number=percent(ratio))
-    return _finding(context, facts, drafted, ratio)
+def decide(context: Context, earlier: Earlier) -> RuleVerdict:
+    """Returns a finding where drafts make output slower."""
+    if not context.settings.num_speculative_tokens:
+        return healthy(ID, "drafts", "no speculation")
+    drafts = context.row(DRAFTS_SQL)
+    placed, accepted = drafts["num_placed"], drafts["num_accepted"] or 0
+    if not placed:
+        return not_measured(ID, ("steps.num_placed",), "no draft was verified")
+    ratio, seen = accepted / placed, context.row(SQL)
+    compares = (seen["num_with"] or 0) >= MIN_STEPS and (seen["num_without"] or 0) >= MIN_STEPS
+    if not compares and placed < MIN_DRAFTED:
+        why = f"{count(placed)} tokens drafted, and no steps without drafts to compare with"
+        return not_measured(ID, ("steps.num_accepted",), why)
+    gain = seen["gain"] if compares else None
+    if (gain is not None and gain >= MIN_GAIN) or (gain is None and ratio >= MIN_ACCEPTED):
+        told = "" if gain is None else f", {gain:.2f} x the output rate"
+        return healthy(ID, "drafts accepted", f"{percent(ratio)}{told}")
+    return _finding(context, drafts, ratio, gain, seen)
 
 
-def _finding(context: Context, facts: MetricFacts, drafted: int, ratio: float) -> Finding:
-    wasted = round(drafted * (1 - ratio))
-    return found(
+def _finding(
+    context: Context,
+    drafts: dict[str, Any],
+    ratio: float,
+    gain: float | None,
+    seen: dict[str, Any],
+) -> Finding:
+    placed = drafts["num_placed"]
+    wasted = placed - (drafts["num_accepted"] or 0)
+    is_open = context.quality.stopped_ts is None and drafts["last_ts"] >= context.steps.last_ts
+    loses = "" if gain is None else f": output came at {gain:.2f} times the rate without drafts"
+    return finding(
         context,
         RULE,
         severity=Severity.medium,
-        span=whole(facts),
-        sentence=f"{percent(ratio)} of {drafted:,} drafted tokens were right: they cost more "
-        "than they bring",
+        span=Span(
+            opened_ts=drafts["first_ts"], cleared_ts=None if is_open else drafts["last_ts"]
+        ),
+        sentence=f"{percent(ratio)} of {placed:,} drafted tokens were right{loses}",
         symptom=f"{wasted:,} drafted tokens were rejected",
         cause=Cause(
-            kind="undetermined",
-            sentence="undetermined: the proposer, or the text it guesses at",
+            kind="setting",
+            sentence=f"setting: {count(context.settings.num_speculative_tokens)} drafts a step",
         ),
-        confidence=("medium", "whether it pays takes a comparison with speculation off"),
+        confidence=("high", f"{seen['num_with']:,} steps with drafts, {seen['num_without']:,} "
+                    "without, at equal batch sizes")
+        if gain is not None
+        else ("medium", "whether it pays takes a comparison with speculation off"),
         evidence=(
-            number(
-                facts, "accepted for each drafted token", ratio, "ratio",
-                "sum(num_accepted_tokens) / sum(num_drafted_tokens)", threshold=MIN_ACCEPTED,
-                n=drafted,
+            measured(
+                "output rate with drafts against without", gain, "x", context.scope.fill(SQL),
+                threshold=MIN_GAIN, n=seen["num_with"], provenance="derived",
+            ),
+            measured(
+                "accepted for each drafted token", ratio, "ratio",
+                context.scope.fill(DRAFTS_SQL), threshold=MIN_ACCEPTED, n=placed,
             ),
         ),
         impact=Impact(
             cost=(f"{wasted:,} tokens computed for nothing",),
-            numbers=(("num_rejected_tokens", wasted),),
+            numbers=(("num_rejected_tokens", wasted), ("draft_ns", drafts["draft_ns"])),
         ),
-        actions=(_compare(),),
-        missing=("token_work.num_rejected_draft_tokens",),
+        actions=(
+            advise(
+                "fewer drafts a step, another proposer, or speculation off; compare output",
+                trade_off="single requests may become slower",
+            ),
+        ),
     )  # fmt: skip
 
 
-def _compare() -> Action:
-    return Action(
-        what="compare output with speculation off, then with fewer drafts a step",
-        flag=None,
-        old=None,
-        new=None,
-        applies="restart",
-        trade_off="single requests may become slower",
-        verify="stepscope diagnose --since 10m",
-        revert="speculation as it was",
-    )
-
-
-RULE = Rule(id=ID, version=1, prefix="sdu", page=__doc__ or "", decide_metrics=decide_metrics)
+RULE = Rule(
+    id=ID,
+    version=2,
+    prefix="sdu",
+    page=__doc__ or "",
+    decide=decide,
+)

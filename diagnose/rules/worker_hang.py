@@ -2,9 +2,9 @@
 
 What it measures
 ----------------
-A minute or more in which requests were running at every scrape, neither prompt nor output tokens
-were counted and nobody was preempted, in a process that had given tokens before; or a line of the
-engine's log that a collective or a step timed out.
+A step that takes a minute or longer while requests run: by the engine's own heartbeat, which says
+in which phase it is and since when, or by the step's begin and end once it is over. An engine that
+is idle, or dead, hangs in nothing.
 
 Why it matters
 --------------
@@ -13,9 +13,9 @@ and the device may show full utilisation at almost idle power. Nothing will come
 
 When it stays quiet
 -------------------
-A process that never gave a token may be compiling, or may hold an item that can never be scheduled:
-steps that give nobody anything look the same in a scrape. A warning about shared-memory broadcast
-on an idle engine is noise. Where nobody runs it is `admission-deadlock`.
+An engine that never gave a token may be compiling; steps that give nobody anything end quickly and
+are not this. A warning about shared-memory broadcast on an idle engine is noise. Where nobody runs
+it is `admission-deadlock`.
 
 What to do
 ----------
@@ -31,137 +31,93 @@ playbook's starting value; that tokens flowed before is ours, against first comp
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from diagnose.finding import Action, Finding, Healthy, Impact, RuleVerdict, Severity
-from diagnose.log_evidence import LogEvidence, log_evidence
-from diagnose.metric_facts import MetricFacts, Stretch
-from diagnose.metric_finding import facts_of, found, number, span_of, too_few
+from diagnose.advice import advise
+from diagnose.finding import Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import not_measured, ruled_out, undetermined
+from diagnose.saying import finding, healthy, measured, not_measured, ruled_out, undetermined
 from diagnose.words import count, duration, plural
 
 ID = "worker-hang"
 
 MIN_STILL_NS = 60 * NS
-"""How long no token may come. Source: playbook."""
+"""How long one step may take. Source: playbook."""
+
+BEATS_SQL = """
+SELECT step::BIGINT AS step, phase_name(phase) AS phase, phase_age_ns AS lasted_ns,
+       ts - phase_age_ns AS opened_ts, ts AS until_ts,
+       (SELECT arg_max(num_running, s.ts) FROM steps AS s WHERE s.engine = {engine}
+        AND s.ts <= {end}) AS num_running
+FROM heartbeats
+WHERE {where} AND phase_name(phase) <> 'idle' ORDER BY phase_age_ns DESC LIMIT 1
+"""
+STEPS_SQL = """
+SELECT step::BIGINT AS step, NULL AS phase, updated_ts - ts AS lasted_ns, ts AS opened_ts,
+       updated_ts AS until_ts, num_running
+FROM steps WHERE {where} AND num_repeats = 1 AND num_running > 0
+ORDER BY updated_ts - ts DESC LIMIT 1
+"""
 
 
-def still_runners(facts: MetricFacts) -> Stretch | None:
-    """Returns the longest stretch in which requests ran without a token; `None`: too short."""
-    running, preempted = facts["num_running"].values, facts["num_preemptions"].values
-    quiet = (facts.num_tokens.values == 0) & (np.nan_to_num(preempted) == 0)
-    return facts.longest(running > 0, quiet, min_ns=MIN_STILL_NS)
+def decide(context: Context, earlier: Earlier) -> RuleVerdict:
+    """Returns a finding where a step does not end."""
+    beats, steps = context.rows(BEATS_SQL), context.rows(STEPS_SQL)
+    seen = [row for row in (*beats, *steps) if row["lasted_ns"] is not None]
+    if not seen:
+        missing = ("heartbeats.phase_age_ns", "steps.updated_ts")
+        return not_measured(ID, missing, "no step ended and no heartbeat came")
+    worst = max(seen, key=lambda row: row["lasted_ns"])
+    if worst["lasted_ns"] < MIN_STILL_NS:
+        return healthy(ID, "progress", f"longest step {duration(worst['lasted_ns'])}")
+    return _finding(context, worst, BEATS_SQL if worst["phase"] else STEPS_SQL)
 
 
-def decide_metrics(context: Context, earlier: Earlier) -> RuleVerdict:
-    """Returns a finding where requests run and tokens have stopped."""
-    facts = facts_of(context)
-    lines = log_evidence(context, "collective_timeout", "nccl_error", "step_timeout")
-    if lines is not None:
-        return _told_by_its_log(context, lines)
-    if (few := too_few(context, ID)) is not None:
-        return few
-    missing = facts.missing("num_running")
-    if not facts.num_tokens.is_measured:
-        missing += facts.missing("num_prompt_tokens", "num_generation_tokens")
-    if missing:
-        return not_measured(ID, missing)
-    still = still_runners(facts)
-    if still is None:
-        return Healthy(rule=ID, name="progress", number="no minute without a token")
-    if not _flowed_before(facts, still):
-        why = "no token was ever counted: a first compile or an item without a place looks the same"
-        return not_measured(ID, ("steps.num_scheduled_tokens", "heartbeats.phase_age_ns"), why)
-    return _finding(context, facts, still)
-
-
-def _flowed_before(facts: MetricFacts, still: Stretch) -> bool:
-    totals = np.nan_to_num(facts.columns["num_prompt_tokens_total"]) + np.nan_to_num(
-        facts.columns["num_generation_tokens_total"]
-    )
-    earlier = np.nan_to_num(facts.num_tokens.values[: still.first + 1])
-    return bool(totals[still.first] > 0 or earlier.sum() > 0)
-
-
-def _finding(context: Context, facts: MetricFacts, still: Stretch) -> Finding:
-    running = round(float(np.nanmax(facts.columns["num_running"][still.scrapes])))
-    ranks = context.settings.setting("tensor_parallel_size", "tp", "tp_size")
-    apart = f"; {ranks} ranks have to agree on each step" if ranks not in (None, 1) else ""
-    lasted = duration(still.duration_ns)
-    return found(
+def _finding(context: Context, hang: dict[str, Any], template: str) -> Finding:
+    sql, lasted = context.scope.fill(template), duration(hang["lasted_ns"])
+    is_open = hang["phase"] is not None and context.quality.stopped_ts is None
+    where = f"in {hang['phase']} " if hang["phase"] else ""
+    running = count(hang["num_running"])
+    return finding(
         context,
         RULE,
         severity=Severity.critical,
-        span=span_of(still),
-        sentence=f"{plural(running, 'running request')} got no token for {lasted}{apart}",
-        symptom=f"tokens stopped for {lasted} with {plural(running, 'request')} running",
-        cause=undetermined("a device or a collective does not answer; no scrape says which"),
-        confidence=("medium", "steps that give nobody a token would look the same"),
+        span=Span(opened_ts=hang["opened_ts"], cleared_ts=None if is_open else hang["until_ts"]),
+        sentence=f"Step {hang['step']:,} has been {where}for {lasted} with {running} requests "
+        "running"
+        if is_open
+        else f"Step {hang['step']:,} took {lasted} with {running} requests running",
+        symptom=f"one step of {lasted}",
+        cause=undetermined("what the device or a collective did meanwhile is not recorded"),
+        confidence=("high", "the engine's own heartbeat" if is_open else "begin and end of it"),
         rejected=ruled_out(
-            ("preemption thrash", "the counter stood still"),
-            ("first compile", "tokens were counted before"),
+            ("empty steps", "this step has not ended" if is_open else "this step did work"),
+            ("preemption", f"{context.accounting.num_from_kv:,} for want of blocks"),
         ),
-        evidence=(
-            number(
-                facts,
-                "time with running requests and no token",
-                still.duration_ns,
-                "ns",
-                "(max(ts) - min(ts))::BIGINT",
-                facts.between(still),
-                threshold=MIN_STILL_NS,
-                n=still.num_scrapes,
+        evidence=(measured("time of one step", hang["lasted_ns"], "ns", sql,
+                           threshold=MIN_STILL_NS),),
+        impact=Impact(
+            cost=(f"{plural(hang['num_running'] or 0, 'request')} got no token for {lasted}",),
+            numbers=(("still_ns", hang["lasted_ns"]), ("num_running", hang["num_running"])),
+        ),
+        num_affected=hang["num_running"],
+        actions=(
+            advise(
+                "look for collective or RPC time-outs in the log, restart, and probe progress "
+                "instead of /health; then try without graphs",
+                trade_off="requests in the engine are lost",
             ),
         ),
-        impact=Impact(
-            cost=(f"{count(running)} answers stopped for {lasted}",),
-            numbers=(("still_ns", still.duration_ns), ("num_running", running)),
-        ),
-        actions=(_restart(),),
-        missing=("heartbeats.phase_age_ns", "log_lines.kind"),
-    )
-
-
-def _told_by_its_log(context: Context, lines: LogEvidence) -> Finding:
-    return found(
-        context,
-        RULE,
-        severity=Severity.critical,
-        span=lines.span,
-        sentence="A worker or a collective did not answer in time, as the engine's log says",
-        symptom=f"{plural(lines.num, 'line')} of a collective or a step that timed out",
-        cause=undetermined("which rank hung first is in no line"),
-        confidence=("high", "the engine's own time-out"),
-        evidence=(lines.evidence("lines of NCCL errors, collectives and steps that timed out"),),
-        impact=Impact(
-            cost=("all requests in the engine were lost",), numbers=(("num_lines", lines.num),)
-        ),
-        actions=(_restart(),),
-        missing=("heartbeats.phase_age_ns",),
-        told_by=lines.told_by,
-    )
-
-
-def _restart() -> Action:
-    return Action(
-        what="look for NCCL or RPC time-outs in the log, restart, and probe token progress",
-        flag=None,
-        old=None,
-        new=None,
-        applies="restart",
-        trade_off="requests in the engine are lost",
-        verify="stepscope diagnose --since 10m",
-        revert="none needed",
-    )
+        missing=("what the device did meanwhile",),
+    )  # fmt: skip
 
 
 RULE = Rule(
     id=ID,
-    version=1,
+    version=2,
     prefix="whg",
     page=__doc__ or "",
-    decide_metrics=decide_metrics,
+    decide=decide,
     silenced_by=("kv-preemption-thrash",),
 )

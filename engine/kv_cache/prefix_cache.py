@@ -122,7 +122,7 @@ class PrefixCache:
             keys,
             request.token_ids,
             self._hash_block_size,
-            adapter=request.adapter,
+            adapter=request.adapter_key or request.adapter,
             salt=request.cache_salt,
             items=request.encoder_items,
             seed=self._seed,

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from engine.runner.batch_inputs import BatchInputs
+from engine.runner.gathered_attention import MAX_GATHERED_BYTES, GatheredAttention
 from engine.runner.grouping import Group, group_sequences
 from engine.runner.kv_tensors import PagedKVCache
-
-MAX_GATHERED_BYTES = {"cpu": 4 << 20, "cuda": 256 << 20}
-"""Most keys and values gathered at once: on CPU they should stay in the processor's cache."""
+from engine.runner.layer_call import LayerCall
+from engine.runner.to_device import to_device
 
 
 @dataclass(slots=True)
@@ -75,9 +75,14 @@ class AttentionMetadata:
         """Returns the metadata of a step, on `device`."""
         return cls(
             cache=cache,
-            slot_mapping=torch.from_numpy(inputs.slot_mapping).to(device),
+            slot_mapping=to_device(inputs.slot_mapping, device),
             groups=_groups(inputs, cache, device),
         )
+
+    def attend(self, call: LayerCall, query: torch.Tensor) -> torch.Tensor:
+        """Returns a layer's output (see `StepAttention`)."""
+        groups = self.groups[self.cache.group_of[call.layer]]
+        return GatheredAttention(self.cache, call).attend_groups(query, groups)
 
 
 def _groups(
@@ -99,7 +104,7 @@ def _groups(
         ]
     return [
         [
-            (tensors, torch.from_numpy(_gathered_blocks(group, tables)).to(device))
+            (tensors, to_device(_gathered_blocks(group, tables), device))
             for group, tensors in alike[kv_group.sliding_window]
         ]
         for kv_group, tables in zip(cache.groups, inputs.block_tables, strict=True)
@@ -115,8 +120,8 @@ def _group_tensors(
     tensors = GroupTensors(
         size=len(group.sequences),
         num_keys=group.num_blocks * block_size,
-        first_keys=torch.from_numpy(group.first_blocks * block_size).to(device),
-        query_positions=torch.from_numpy(positions).to(device),
+        first_keys=to_device(group.first_blocks * block_size, device),
+        query_positions=to_device(positions, device),
         queries=slice(
             int(group.query_start[0]), int(group.query_start[0]) + int(group.query_lens.sum())
         ),
@@ -125,9 +130,9 @@ def _group_tensors(
     if not group.is_uniform:
         queries = (group.query_start[:, None] + within).reshape(-1)
         real = np.flatnonzero(np.arange(num_queries) < group.query_lens[:, None])
-        tensors.queries = torch.from_numpy(queries).to(device)
-        tensors.real = torch.from_numpy(real).to(device)
-        tensors.targets = torch.from_numpy(queries[real]).to(device)
+        tensors.queries = to_device(queries, device)
+        tensors.real = to_device(real, device)
+        tensors.targets = to_device(queries[real], device)
     return tensors
 
 

@@ -24,12 +24,23 @@ KNOWN_TENSORS = {"s_aux", "position_ids", "cache_position"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerNeeds:
-    """One layer's keys and values, and how far it sees: None is back to the beginning."""
+    """One layer's heads, keys and values, and what its scores go through.
 
+    Attributes:
+        sliding_window: how far it sees, its own token counted; None is back to the beginning.
+        scaling: of the scores; None is `key_dim ** -0.5`.
+        softcap: the scores' bound; None is none.
+        has_sinks: whether each softmax counts a score without a value.
+    """
+
+    num_heads: int
     num_kv_heads: int
     key_dim: int
     value_dim: int
-    sliding_window: int | None
+    sliding_window: int | None = None
+    scaling: float | None = None
+    softcap: float | None = None
+    has_sinks: bool = False
 
 
 def ask_layers(module: Any, config: Any) -> tuple[LayerNeeds, ...]:
@@ -62,6 +73,10 @@ def ask_layers(module: Any, config: Any) -> tuple[LayerNeeds, ...]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Note:
     layer: int
+    num_heads: int
+    scaling: float | None
+    softcap: float | None
+    has_sinks: bool
     num_kv_heads: int
     key_dim: int
     value_dim: int
@@ -79,6 +94,8 @@ def _note(
     attention_notes: list[_Note] | None = None,
     sliding_window: int | None = None,
     is_causal: bool | None = None,
+    scaling: float | None = None,
+    softcap: float | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
     """Stands in for attention: notes what it was asked, and answers with nothing."""
@@ -98,6 +115,10 @@ def _note(
         attention_notes.append(
             _Note(
                 layer=int(getattr(module, "layer_idx", -1)),
+                num_heads=query.shape[1],
+                scaling=scaling,
+                softcap=softcap,
+                has_sinks=others.get("s_aux") is not None,
                 num_kv_heads=key.shape[1],
                 key_dim=key.shape[3],
                 value_dim=value.shape[3],
@@ -141,10 +162,14 @@ def _check_complete(notes: list[_Note], config: Any) -> None:
 
 def _needs(note: _Note, config: Any) -> LayerNeeds:
     return LayerNeeds(
+        num_heads=note.num_heads,
         num_kv_heads=note.num_kv_heads,
         key_dim=note.key_dim,
         value_dim=note.value_dim,
         sliding_window=_window(note, config),
+        scaling=note.scaling,
+        softcap=note.softcap,
+        has_sinks=note.has_sinks,
     )
 
 

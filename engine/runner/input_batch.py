@@ -5,6 +5,9 @@ row while it runs, and gives it back when it is preempted or finished. What a pr
 needs later (its sampling) stays; its tokens and blocks come again with the resumption. A session
 comes as new with each turn: its row is replaced, and has to go on where the last turn ended.
 
+Drafts are run behind a request's known tokens and never become known themselves: what was right
+of them comes back as sampled tokens, and the rest is overwritten, in the row and in the KV cache.
+
 Each KV group has block tables of its own. Blocks that a sliding window has passed are given back
 without a word: they stay in the table here, and attention does not look at them.
 
@@ -14,7 +17,7 @@ Not responsible for: tensors, the model, sampling.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +43,8 @@ class InputBatch:
     Invariants:
         a row's tokens are `token_ids[row, :num_tokens[row]]`, its blocks in each group
         `block_tables[group, row, :num_blocks[group, row]]` with 0 behind them;
-        `num_computed_tokens <= num_tokens`.
+        `num_computed_tokens <= num_tokens`. `num_draft_computed_tokens` is a draft model's, which
+        sets it after each step: tokens, and drafts behind them, whose KV it has.
     """
 
     def __init__(
@@ -55,8 +59,11 @@ class InputBatch:
         self.num_tokens = np.zeros(max_num_seqs, np.int64)
         self.num_prompt_tokens = np.zeros(max_num_seqs, np.int64)
         self.num_computed_tokens = np.zeros(max_num_seqs, np.int64)
+        self.num_draft_computed_tokens = np.zeros(max_num_seqs, np.int64)
         self._rows: dict[str, int] = {}
         self._away: set[str] = set()
+        self.void: set[str] = set()
+        """Requests whose last step does not count; see `make_void`."""
         self._free_rows = list(range(max_num_seqs))
 
     @property
@@ -95,35 +102,66 @@ class InputBatch:
                 self._add_resumed(cached)
         self._extend([cached for cached in output.scheduled_cached_reqs if not cached.resumed])
 
-    def prepare(self, num_scheduled_tokens: Mapping[str, int]) -> BatchInputs:
+    def prepare(
+        self,
+        num_scheduled_tokens: Mapping[str, int],
+        drafts: Mapping[str, Sequence[int]] | None = None,
+    ) -> BatchInputs:
         """Returns the model's inputs for the scheduled tokens.
+
+        Args:
+            drafts: those of the scheduled tokens that are drafts, of requests that have some.
 
         Raises:
             BatchError: a request is unknown, or has not the tokens or the blocks for it.
         """
-        scheduled = np.fromiter(num_scheduled_tokens.values(), np.int64, len(num_scheduled_tokens))
-        rows = np.array([self.row_of(request_id) for request_id in num_scheduled_tokens])
-        seq_lens = self.num_computed_tokens[rows] + scheduled
-        self._check_covered(tuple(num_scheduled_tokens), rows, scheduled, seq_lens)
-        order = batch_order(scheduled, seq_lens)
         request_ids = tuple(num_scheduled_tokens)
-        return self._flatten(
+        scheduled = np.fromiter(num_scheduled_tokens.values(), np.int64, len(request_ids))
+        rows = np.array([self.row_of(request_id) for request_id in request_ids])
+        seq_lens = self.num_computed_tokens[rows] + scheduled
+        num_drafts = np.zeros_like(scheduled)
+        if drafts:
+            num_drafts[:] = [len(drafts.get(request_id, ())) for request_id in request_ids]
+        self._check_covered(request_ids, rows, scheduled, seq_lens, num_drafts)
+        for request_id, token_ids in (drafts or {}).items():
+            self._write_drafts(self.row_of(request_id), token_ids)
+        order = batch_order(scheduled, seq_lens)
+        return self.flatten(
             tuple(request_ids[i] for i in order.tolist()),
             rows[order],
             scheduled[order],
             seq_lens[order],
+            drafts=drafts,
         )
 
     def commit(self, inputs: BatchInputs, sampled: Sequence[Sequence[int]]) -> None:
-        """Notes that a step was computed, and its tokens: those of each sampling sequence."""
+        """Notes that a step was computed, and its tokens: those of each sampling sequence.
+
+        A sequence whose drafts were not all right has computed fewer tokens than it ran.
+        """
         self.num_computed_tokens[inputs.rows] = inputs.seq_lens
         rows = inputs.rows[inputs.sampling_seqs]
-        self.token_ids[rows, self.num_tokens[rows]] = [token_ids[0] for token_ids in sampled]
-        self.num_tokens[rows] += 1
+        if not inputs.draft_token_ids:
+            self.token_ids[rows, self.num_tokens[rows]] = [token_ids[0] for token_ids in sampled]
+            self.num_tokens[rows] += 1
+            return
+        counts = np.array([len(token_ids) for token_ids in sampled], np.int64)
+        self.num_computed_tokens[rows] -= inputs.num_drafts - (counts - 1)
+        for row, token_ids in zip(rows.tolist(), sampled, strict=True):
+            start = self.num_tokens[row]
+            self.token_ids[row, start : start + len(token_ids)] = token_ids
+        self.num_tokens[rows] += counts
 
-    def _flatten(
-        self, request_ids: tuple[str, ...], rows: IntArray, query_lens: IntArray, seq_lens: IntArray
+    def flatten(
+        self,
+        request_ids: tuple[str, ...],
+        rows: IntArray,
+        query_lens: IntArray,
+        seq_lens: IntArray,
+        *,
+        drafts: Mapping[str, Sequence[int]] | None = None,
     ) -> BatchInputs:
+        """Returns the inputs of rows that run their tokens up to `seq_lens`, in `batch_order`."""
         query_start = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(query_lens, out=query_start[1:])
         token_rows = np.repeat(rows, query_lens)
@@ -133,6 +171,12 @@ class InputBatch:
         )
         blocks, offsets = np.divmod(positions, self.block_size)
         max_blocks = -(-int(seq_lens.max()) // self.block_size)
+        by_place = {}
+        if drafts:
+            by_place = {i: drafts[name] for i, name in enumerate(request_ids) if name in drafts}
+        num_drafts = np.zeros(len(rows), np.int64)
+        num_drafts[list(by_place)] = [len(token_ids) for token_ids in by_place.values()]
+        sampling_seqs = np.flatnonzero(seq_lens - num_drafts == self.num_tokens[rows])
         return BatchInputs(
             request_ids=request_ids,
             rows=rows,
@@ -143,8 +187,15 @@ class InputBatch:
             query_start=query_start,
             seq_lens=seq_lens,
             block_tables=self.block_tables[:, rows, :max_blocks],
-            sampling_seqs=np.flatnonzero(seq_lens == self.num_tokens[rows]),
+            sampling_seqs=sampling_seqs,
+            num_drafts=num_drafts[sampling_seqs],
+            draft_token_ids=by_place,
         )
+
+    def _write_drafts(self, row: int, token_ids: Sequence[int]) -> None:
+        """Puts drafts behind a row's known tokens; a placeholder runs as token 0."""
+        start = self.num_tokens[row]
+        self.token_ids[row, start : start + len(token_ids)] = np.maximum(token_ids, 0)
 
     def _check_covered(
         self,
@@ -152,19 +203,24 @@ class InputBatch:
         rows: IntArray,
         scheduled: IntArray,
         seq_lens: IntArray,
+        num_drafts: IntArray,
     ) -> None:
         num_blocks = self.num_blocks[:, rows].min(axis=0)
+        num_short = self.num_tokens[rows] + num_drafts - seq_lens
         wrong = (
             (scheduled < 1)
-            | (seq_lens > self.num_tokens[rows])
+            | (num_short < 0)
+            | ((num_short > 0) & (num_drafts > 0))
             | (seq_lens > num_blocks * self.block_size)
+            | (seq_lens >= self.token_ids.shape[1])
         )
         if wrong.any():
             i = int(np.argmax(wrong))
+            behind = f" and {num_drafts[i]} drafts" if num_drafts[i] else ""
             raise BatchError(
                 request_ids[i],
                 f"was scheduled {scheduled[i]} tokens, up to token {seq_lens[i]}, but has "
-                f"{self.num_tokens[rows[i]]} tokens and {num_blocks[i]} blocks "
+                f"{self.num_tokens[rows[i]]} tokens{behind} and {num_blocks[i]} blocks "
                 f"of {self.block_size}",
             )
 
@@ -241,10 +297,32 @@ class InputBatch:
         self.num_tokens[row] = len(token_ids)
         self.num_prompt_tokens[row] = len(token_ids) - num_output_tokens
         self.num_computed_tokens[row] = num_computed_tokens
+        self.num_draft_computed_tokens[row] = num_computed_tokens
         self._append_blocks(row, request_id, block_ids)
+
+    def make_void(self, invalid_block_ids: Collection[int]) -> None:
+        """Notes that blocks hold no KV: what was computed from them in this step does not count.
+
+        The scheduler says with a request's next tokens how much of it stays.
+        """
+        invalid = list(invalid_block_ids)
+        for request_id, row in self._rows.items():
+            if np.isin(self.block_tables[:, row, : self.num_blocks[:, row].max()], invalid).any():
+                self.void.add(request_id)
+
+    def _go_back(self, cached: CachedRequestData) -> None:
+        """Takes back what a void step computed, as far as the scheduler says."""
+        row = self.row_of(cached.request_id)
+        num_outputs = cached.num_output_tokens - len(cached.new_token_ids)
+        self.num_tokens[row] = self.num_prompt_tokens[row] + num_outputs
+        self.num_computed_tokens[row] = cached.num_computed_tokens
+        self.void.discard(cached.request_id)
 
     def _extend(self, running: list[CachedRequestData]) -> None:
         """Gives running requests their new blocks, once their progress is agreed upon."""
+        for cached in running if self.void else ():
+            if cached.request_id in self.void:
+                self._go_back(cached)
         for cached in running:
             if cached.new_token_ids:
                 self._append_tokens(cached.request_id, cached.new_token_ids)
@@ -282,6 +360,7 @@ class InputBatch:
         row = self._rows.pop(request_id, None)
         if row is None:
             return False
+        self.void.discard(request_id)
         self.block_tables[:, row, : self.num_blocks[:, row].max()] = 0
         self.num_blocks[:, row] = self.num_tokens[row] = self.num_computed_tokens[row] = 0
         heapq.heappush(self._free_rows, row)

@@ -95,6 +95,15 @@ class PagedKVCache:
         """Memory of one token in one layer."""
         return self.layers[0][0, 0].nbytes
 
+    def keys_and_values(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns a layer's keys and values, `[num_blocks, block_size, num_kv_heads, dim]` each.
+
+        They are views with the same strides, and neither is contiguous: a token's key and value
+        lie side by side.
+        """
+        cache = self.layers[layer]
+        return cache[..., : self.key_dim], cache[..., self.key_dim :]
+
     def write(
         self, layer: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> None:
@@ -131,31 +140,30 @@ def choose_num_blocks(
     shape: KVShape,
     *,
     block_size: int,
-    device: torch.device,
-    gpu_memory_utilization: float,
+    budget_bytes: int,
     override: int | None = None,
+    draft_block_bytes: int = 0,
 ) -> int:
-    """Returns the number of KV blocks, the null block among them.
+    """Returns the number of KV blocks, the null block among them: what fits, or the override.
 
-    Without an override: 1 GiB on CPU; on CUDA the utilised share of the device, less what is in use
-    once the weights are loaded (call it then).
+    Args:
+        shape: of the model's keys and values.
+        block_size: tokens of a block.
+        budget_bytes: memory for the KV cache.
+        override: the number itself.
+        draft_block_bytes: what a draft model keeps of each block.
 
     Raises:
         KVCacheSizeError: fewer than two blocks fit.
     """
     if override is not None:
         return override
-    block_bytes = shape.block_bytes(block_size)
-    if device.type == "cuda":
-        free_bytes, total_bytes = torch.cuda.mem_get_info(device)
-        budget = int(total_bytes * gpu_memory_utilization) - (total_bytes - free_bytes)
-    else:
-        budget = CPU_KV_BYTES
-    num_blocks = max(0, budget) // block_bytes
+    block_bytes = shape.block_bytes(block_size) + draft_block_bytes
+    num_blocks = max(0, budget_bytes) // block_bytes
     if num_blocks < 2:
         raise KVCacheSizeError(
-            f"{budget:,} bytes are left for the KV cache, but two blocks of {block_size} tokens "
-            f"need {2 * block_bytes:,}: lower --block-size, raise --gpu-memory-utilization or use "
-            "a smaller model"
+            f"{budget_bytes:,} bytes are left for the KV cache, but two blocks of {block_size} "
+            f"tokens need {2 * block_bytes:,}: lower --block-size or --max-num-batched-tokens, raise "
+            "--gpu-memory-utilization or --kv-cache-memory-bytes, or use a smaller model"
         )
     return num_blocks

@@ -13,11 +13,14 @@ from typing import Any, Literal
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from engine.config import KVGroupConfig
+from engine.config import KVGroupConfig, LoRAConfig
+from engine.lora.layers import AdapterMapping, LoRALayers, adapt_layers
 from engine.runner.attention import ATTENTION_NAME, register
-from engine.runner.attention_metadata import AttentionMetadata
-from engine.runner.attention_needs import ask_layers
+from engine.runner.attention_needs import LayerNeeds, ask_layers
+from engine.runner.cpu_linear import pack_linear_layers
+from engine.runner.cpu_norm import fuse_norms
 from engine.runner.kv_tensors import KVShape
+from engine.runner.layer_call import StepAttention
 from engine.runner.layer_groups import group_layers
 from engine.runner.model_error import ModelError
 from engine.runner.quiet_loading import quiet_loading
@@ -43,12 +46,14 @@ class ForwardInputs:
         positions: `[num_tokens]`, place of each in its sequence.
         logits_indices: `[num_samples]`, which of the tokens want logits.
         metadata: who attends to what.
+        adapters: which tokens have which adapter; None where none has one.
     """
 
     token_ids: torch.Tensor
     positions: torch.Tensor
     logits_indices: torch.Tensor
-    metadata: AttentionMetadata
+    metadata: StepAttention
+    adapters: AdapterMapping | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +64,9 @@ class LoadedModel:
         module: the `transformers` model, in evaluation mode on `device`.
         kv_shape: what its KV cache holds.
         eos_token_ids: the tokens that end its texts; empty where the checkpoint names none.
-        weights_bytes: memory of its parameters.
+        weights_bytes: memory of its parameters, and of the adapters' slots.
+        lora: its layers' adapters; None where it was loaded without.
+        layers: what each wants of attention.
     """
 
     module: torch.nn.Module
@@ -71,6 +78,8 @@ class LoadedModel:
     max_position: int
     eos_token_ids: tuple[int, ...]
     weights_bytes: int
+    lora: LoRALayers | None = None
+    layers: tuple[LayerNeeds, ...] = ()
 
     def kv_groups(self, block_size: int) -> tuple[KVGroupConfig, ...]:
         """Returns the KV groups as the scheduler has to keep them."""
@@ -78,6 +87,8 @@ class LoadedModel:
 
     def logits(self, inputs: ForwardInputs) -> torch.Tensor:
         """Returns the logits `[num_samples, vocab_size]` of the tokens that want them."""
+        if self.lora is not None:
+            self.lora.active.mapping = inputs.adapters
         output = self.module(
             input_ids=inputs.token_ids[None],
             position_ids=inputs.positions[None],
@@ -90,7 +101,11 @@ class LoadedModel:
 
 
 def load_model(
-    path: str | Path, *, dtype: DtypeName = "auto", device: str | None = None
+    path: str | Path,
+    *,
+    dtype: DtypeName = "auto",
+    device: str | None = None,
+    lora: LoRAConfig | None = None,
 ) -> LoadedModel:
     """Returns the checkpoint of a local directory, ready to run; see also `checkpoints`.
 
@@ -98,6 +113,7 @@ def load_model(
         path: directory with `config.json` and safetensors.
         dtype: of weights and KV cache; `auto` is the checkpoint's.
         device: `cpu` or `cuda`; None takes CUDA where there is one.
+        lora: the adapters that its layers get room for.
 
     Raises:
         ModelError: the directory has no such checkpoint, or the model needs what is not built.
@@ -116,17 +132,55 @@ def load_model(
         raise ModelError(
             f"{directory} cannot be loaded as a causal language model: {error}"
         ) from error
-    module = module.to(chosen).eval()
+    return ready_model(
+        module.to(chosen), text_config, name=directory.name, dtype=torch_dtype, lora=lora
+    )
+
+
+def ready_model(
+    module: Any,
+    config: Any,
+    *,
+    name: str,
+    dtype: torch.dtype,
+    lora: LoRAConfig | None = None,
+) -> LoadedModel:
+    """Returns a `transformers` model ready to run, on the device that it is on.
+
+    Args:
+        module: with `ATTENTION_NAME` as its attention (see `register`).
+        config: its text configuration.
+        name: of the model.
+        dtype: of its weights and KV cache.
+        lora: the adapters that its layers get room for.
+
+    Raises:
+        ModelError: it cannot be served.
+    """
+    module = module.eval()
+    device = next(module.parameters()).device
+    adapted = None
+    if lora is not None:
+        adapted = adapt_layers(
+            module, max_loras=lora.max_loras, max_lora_rank=lora.max_lora_rank
+        )
+    num_bytes = sum(p.numel() * p.element_size() for p in module.parameters())
+    layers = ask_layers(module, config)
+    if device.type == "cpu":
+        fuse_norms(module)
+        pack_linear_layers(module, dtype)
     return LoadedModel(
         module=module,
-        name=directory.name,
-        device=chosen,
-        dtype=torch_dtype,
-        kv_shape=_kv_shape(module, text_config, torch_dtype),
-        vocab_size=int(text_config.vocab_size),
-        max_position=int(text_config.max_position_embeddings),
-        eos_token_ids=_eos_token_ids(module, text_config),
-        weights_bytes=sum(p.numel() * p.element_size() for p in module.parameters()),
+        name=name,
+        device=device,
+        dtype=dtype,
+        layers=layers,
+        kv_shape=_kv_shape(layers, dtype),
+        vocab_size=int(config.vocab_size),
+        max_position=int(config.max_position_embeddings),
+        eos_token_ids=_eos_token_ids(module, config),
+        weights_bytes=num_bytes + (0 if adapted is None else adapted.num_bytes),
+        lora=adapted,
     )
 
 
@@ -173,8 +227,7 @@ def _choose_dtype(name: DtypeName, config: Any) -> torch.dtype:
     return next((dtype for dtype in DTYPES.values() if dtype is stored), torch.float32)
 
 
-def _kv_shape(module: Any, config: Any, dtype: torch.dtype) -> KVShape:
-    layers = ask_layers(module, config)
+def _kv_shape(layers: tuple[LayerNeeds, ...], dtype: torch.dtype) -> KVShape:
     return KVShape(
         groups=group_layers([layer.sliding_window for layer in layers]),
         num_kv_heads=layers[0].num_kv_heads,

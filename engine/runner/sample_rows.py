@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from engine.scheduler.output import TokenLogprobs
 
@@ -26,6 +27,7 @@ class SampleRows:
         draft_token_ids: `[num_seqs]`, the drafts of each; -1 is a placeholder, never right.
         bitmask: `[num_rows, ceil(vocab_size / 32)]` int32, a bit for each token that a grammar
             lets through; all ones for rows without a grammar. None where there is none at all.
+        draft_logits: of requests whose drafts were drawn: what from, `[num_drafts, vocab_size]`.
     """
 
     request_ids: Sequence[str]
@@ -34,6 +36,7 @@ class SampleRows:
     known_token_ids: Sequence[npt.NDArray[np.int32]]
     draft_token_ids: Sequence[Sequence[int]]
     bitmask: npt.NDArray[np.int32] | None = None
+    draft_logits: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     @property
     def num_rows(self) -> int:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from engine.connectors.worker import KVTransferWorker, Placed
 from engine.runner.batch_error import BatchError
 from engine.scheduler.output import CachedRequestData, ModelRunnerOutput, SchedulerOutput
 from engine.structured_output.bitmask import GrammarBitmask
@@ -42,6 +43,10 @@ class ScriptedRunner:
         self._script = script
         self._step_seconds = step_seconds
         self._progress: dict[str, _Progress] = {}
+        self._void: set[str] = set()
+        """Requests that may have computed from blocks that failed to load."""
+        self.transfers: KVTransferWorker | None = None
+        """Moves blocks without content, where a connector is tried out; set it before a step."""
 
     @property
     def request_ids(self) -> frozenset[str]:
@@ -56,6 +61,17 @@ class ScriptedRunner:
         Raises:
             BatchError: the deltas contradict what they said before.
         """
+        if self.transfers is None:
+            return self._run(output)
+        report = self.transfers.begin_step(output, self._placed)
+        result = self._run(output)
+        if report is None:
+            return result
+        if report.invalid_block_ids:
+            self._void |= output.num_scheduled_tokens.keys()
+        return report.added_to(result)
+
+    def _run(self, output: SchedulerOutput) -> ModelRunnerOutput:
         started = time.monotonic_ns()
         self._apply(output)
         sampled = {
@@ -69,7 +85,16 @@ class ScriptedRunner:
             sampled_token_ids=sampled, forward_ns=time.monotonic_ns() - started
         )
 
+    def _placed(self, request_id: str) -> Placed | None:
+        """Returns how far a request is; which blocks it has is no matter here."""
+        progress = self._progress.get(request_id)
+        if progress is None:
+            return None
+        computed = 0 if request_id in self._void else progress.num_computed_tokens
+        return Placed(range(progress.num_computed_tokens), computed)
+
     def _apply(self, output: SchedulerOutput) -> None:
+        self._void -= output.preempted_req_ids | output.finished_req_ids
         for request_id in output.preempted_req_ids:
             if self._progress.pop(request_id, None) is None:
                 raise BatchError(request_id, "was preempted but is not in the batch")
@@ -100,6 +125,11 @@ class ScriptedRunner:
         progress = self._progress.get(cached.request_id)
         if progress is None:
             raise BatchError(cached.request_id, "is scheduled as running but is not in the batch")
+        if cached.request_id in self._void:  # the scheduler says how much of it stays
+            self._void.discard(cached.request_id)
+            progress.num_computed_tokens = cached.num_computed_tokens
+            progress.num_tokens = progress.num_prompt_tokens + cached.num_output_tokens
+            progress.num_tokens -= len(cached.new_token_ids)
         progress.num_tokens += len(cached.new_token_ids)
         if progress.num_computed_tokens != cached.num_computed_tokens:
             raise BatchError(

@@ -100,10 +100,10 @@ def receive(state: SchedulerState, runner_output: ModelRunnerOutput) -> None:
             request.has_loaded = True
             request.blocked_by = None
             state.journal.connector(EventKind.load_finished, request)
+    if runner_output.kv_saves is not None:  # before the end of what is kept for them
+        _note_saves(state, runner_output.kv_saves)
     for request_id in sorted(runner_output.finished_sending):
         release_kept(state, request_id, EventKind.ack_received)
-    if runner_output.kv_saves is not None:
-        _note_saves(state, runner_output.kv_saves)
 
 
 def _note_saves(state: SchedulerState, saves: KVSaves) -> None:

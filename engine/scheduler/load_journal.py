@@ -107,6 +107,8 @@ class LoadJournal(InputJournal):
         event = ConnectorEvent(kind=kind, step=self._step, ts=self._clock(), request=request.number)
         event.num_tokens, event.num_blocks = num_tokens, num_blocks
         event.num_steps_in_flight = self._num_in_flight
+        config = self._scheduler.config.kv_connector
+        event.connector = None if config is None else config.connector
         self._events.append(event)
         return event
 

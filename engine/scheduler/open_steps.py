@@ -111,6 +111,8 @@ class OpenSteps:
         row.inputs_ns = runner_output.inputs_ns
         row.forward_ns = runner_output.forward_ns
         row.draft_ns = runner_output.draft_ns
+        if runner_output.draft_ns is not None:
+            row.num_drafted = sum(map(len, runner_output.draft_token_ids.values()))
         row.sample_ns = runner_output.sample_ns
         row.connector_ns = runner_output.connector_ns
         row.num_preemptions_total = self._scheduler.num_preemptions

@@ -7,7 +7,7 @@ when it comes back, all its tokens and its whole block table are sent again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
@@ -264,16 +264,20 @@ class ModelRunnerOutput:
 class RequestOutput:
     """New tokens of a request after a step, and its end if it has come.
 
-    With `is_turn` only a session's turn has ended.
+    With `is_turn` only a session's turn has ended. `logprobs` has one for each new token, where the
+    request wants them.
 
-    `error` says why a request ended with `FinishReason.error` or `refused`.
+    `error` says why a request ended with `FinishReason.error` or `refused`; with `blames_client`
+    the request itself was wrong, which only the engine could find out.
     """
 
     request_id: str
     new_token_ids: tuple[int, ...] = ()
     finish_reason: FinishReason | None = None
     error: str | None = None
+    blames_client: bool = False
     is_turn: bool = False
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,21 +307,30 @@ class DecodeOutputs:
 class StepOutputs(Sequence[RequestOutput]):
     """What an update brings: new tokens and ends, in scheduling order, errors last.
 
-    `decodes` are columns, `others` are told one by one. Whoever goes through the sequence gets a
-    `RequestOutput` of each.
+    `decodes` are columns, `others` are told one by one; `logprobs` lie beside both, those of tokens
+    that a request did not take included. Whoever goes through the sequence gets a `RequestOutput`
+    of each, with its own.
     """
 
-    __slots__ = ("decodes", "others")
+    __slots__ = ("decodes", "logprobs", "others")
 
     def __init__(self, others: list[RequestOutput], decodes: DecodeOutputs | None = None) -> None:
         self.others = others
         self.decodes = decodes
+        self.logprobs: Mapping[str, Sequence[TokenLogprobs]] = {}
 
     def __len__(self) -> int:
         return len(self.others) + (0 if self.decodes is None else len(self.decodes))
 
     def __iter__(self) -> Iterator[RequestOutput]:
-        return iter(self.others) if self.decodes is None else chain(self.decodes, self.others)
+        results = self.others if self.decodes is None else chain(self.decodes, self.others)
+        return map(self._with_logprobs, results) if self.logprobs else iter(results)
+
+    def _with_logprobs(self, result: RequestOutput) -> RequestOutput:
+        found = self.logprobs.get(result.request_id)
+        if found is None or not result.new_token_ids:
+            return result
+        return replace(result, logprobs=tuple(found[: len(result.new_token_ids)]))
 
     @overload
     def __getitem__(self, index: int) -> RequestOutput: ...

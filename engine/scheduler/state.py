@@ -132,6 +132,20 @@ class SchedulerState:
         ended = bool(self.finished_ids) or bool(self.kept) or bool(self.transfers.given_up)
         return bool(self.requests) or ended
 
+    @property
+    def waits_for_transfers(self) -> bool:
+        """Whether somebody waits for KV that is on its way, or to hear whether there is any."""
+        transfers = self.transfers
+        if transfers.loads_since or transfers.given_up or self.kept:
+            return True
+        pending = SkipReason.remote_kv_lookup_pending
+        return any(request.skipped_for is pending for request in self.waiting)
+
+    @property
+    def has_received_kv(self) -> bool:
+        """Whether a load has ended whose request has not been looked at since."""
+        return any(request.has_loaded for request in self.kv_holding_waiting)
+
     def head_queue(self) -> RequestQueue:
         """Returns the queue whose head is next: who holds blocks already goes first."""
         return self.kv_holding_waiting if len(self.kv_holding_waiting) else self.waiting

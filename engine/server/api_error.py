@@ -6,16 +6,32 @@ from typing import Any
 
 
 class ApiError(Exception):
-    """A request that is answered with an error. `param` names the field that is to blame."""
+    """A request that is answered with an error. `param` names the field that is to blame.
+
+    `retry_after_seconds`: when it is worth to try again; None where nothing is known to change.
+    """
 
     def __init__(
-        self, status: int, message: str, param: str | None = None, code: str | None = None
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_seconds: int | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.param = param
         self.code = code
+        self._retry_after_seconds = retry_after_seconds
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that go with it."""
+        if self._retry_after_seconds is None:
+            return {}
+        return {"retry-after": str(self._retry_after_seconds)}
 
     @property
     def body(self) -> dict[str, Any]:

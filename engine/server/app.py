@@ -7,12 +7,17 @@ import re
 import time
 import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from engine.server.access import Access
+from engine.server.adapter_routes import adapter_router
+from engine.server.admin import admin_router
 from engine.server.answer import Answer
 from engine.server.api_error import ApiError, bad_request
 from engine.server.chat import ChatCompletion
@@ -23,7 +28,8 @@ from engine.server.completions import Completion
 from engine.server.disconnect import ClientGoneError, EventStream, unless_gone
 from engine.server.engine_client import EngineClient, EngineState, EngineUnavailableError
 from engine.server.generation import Caller
-from engine.server.integrity import checked_books, is_from_this_machine
+from engine.server.json_body import json_body
+from engine.server.served_models import ServedModels
 from engine.server.settings import ServerSettings
 from engine.server.trace_context import read_traceparent
 
@@ -39,11 +45,25 @@ def build_app(client: EngineClient, settings: ServerSettings) -> FastAPI:
         ChatTemplateError: the template in the settings is none.
     """
     template = None if settings.chat_template is None else ChatTemplate(settings.chat_template)
-    app = FastAPI(title="Stepscope", docs_url=None, redoc_url=None, openapi_url=None)
+    access = Access(settings.api_keys, settings.admin_token)
+    served = ServedModels(client)
+    app = FastAPI(
+        title="Stepscope",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        dependencies=[Depends(access.check_api_key)],
+    )
 
     @app.exception_handler(ApiError)
     async def on_api_error(request: Request, error: ApiError) -> JSONResponse:
-        return JSONResponse(error.body, status_code=error.status)
+        return JSONResponse(error.body, status_code=error.status, headers=error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def on_wrong_query(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        wrong = bad_request(f"{first['loc'][-1]}: {first['msg']}", str(first["loc"][-1]))
+        return JSONResponse(wrong.body, status_code=wrong.status)
 
     @app.exception_handler(EngineUnavailableError)
     async def on_unavailable(request: Request, error: EngineUnavailableError) -> JSONResponse:
@@ -78,39 +98,34 @@ def build_app(client: EngineClient, settings: ServerSettings) -> FastAPI:
             "seconds_without_progress": round(idle_seconds, 3),
             "limit_seconds": settings.live_timeout_seconds,
             "last_step": client.last_step,
+            "pause": client.pause.name.lower(),
         }
         return JSONResponse(body, status_code=200 if is_live else 503)
 
-    @app.post("/stepscope/integrity")
-    async def integrity(request: Request) -> JSONResponse:
-        """Checks the engine's books; for callers on its own machine, and not there for others."""
-        if not is_from_this_machine(request):
-            raise HTTPException(404)
-        return JSONResponse(await checked_books(client))
-
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [_model_card(client)]}
+        return {"object": "list", "data": served.cards()}
 
     @app.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
-        _check_model(name, client.settings.model_name)
-        return _model_card(client)
+        return served.card(name)
 
     @app.post("/v1/completions")
     async def completions(request: Request) -> Response:
         caller = _caller(request)
-        asked = parse_completion_request(await request.body())
-        _check_model(asked.model, client.settings.model_name)
+        asked = parse_completion_request(await json_body(request))
+        caller = replace(caller, adapter=served.choose(asked.model))
         return await _send(request, Completion(client, asked, caller))
 
     @app.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
         caller = _caller(request)
-        asked = parse_chat_request(await request.body())
-        _check_model(asked.model, client.settings.model_name)
+        asked = parse_chat_request(await json_body(request))
+        caller = replace(caller, adapter=served.choose(asked.model))
         return await _send(request, ChatCompletion(client, asked, caller, template))
 
+    app.include_router(admin_router(client, access))
+    app.include_router(adapter_router(served, access))
     return app
 
 
@@ -126,7 +141,9 @@ async def _send(request: Request, answer: Answer) -> Response:
     """Returns the answer as the client wants it, streamed or whole; a client may go meanwhile."""
     headers = {"x-request-id": answer.generation.request_id}
     if answer.is_streamed:
-        return EventStream(_events(answer), headers)
+        return EventStream(
+            answer.generation, _events(answer), headers, begun=answer.generation.begun
+        )
     with answer.generation:
         try:
             body = await unless_gone(request.receive, answer.as_object())
@@ -138,9 +155,8 @@ async def _send(request: Request, answer: Answer) -> Response:
 async def _events(answer: Answer) -> AsyncIterator[bytes]:
     """Yields the events of a streamed answer; an error after its start becomes an event too."""
     try:
-        with answer.generation:
-            async for chunk in answer.as_chunks():
-                yield _event(chunk)
+        async for chunk in answer.as_chunks():
+            yield _event(chunk)
     except ApiError as error:
         yield _event(error.body)
     yield b"data: [DONE]\n\n"
@@ -149,25 +165,6 @@ async def _events(answer: Answer) -> AsyncIterator[bytes]:
 def _event(body: dict[str, Any]) -> bytes:
     # ASCII only: some clients take U+0085 or U+2028 for the end of a line.
     return b"data: " + json.dumps(body).encode() + b"\n\n"
-
-
-def _model_card(client: EngineClient) -> dict[str, Any]:
-    ready = client.check_ready()
-    return {
-        "id": client.settings.model_name,
-        "object": "model",
-        "created": ready.started_ts // 1_000_000_000,
-        "owned_by": "stepscope",
-        "max_model_len": ready.config.scheduler.max_model_len,
-        "vocab_size": ready.vocab_size,
-    }
-
-
-def _check_model(asked: str | None, served: str) -> None:
-    if asked is not None and asked != served:
-        raise ApiError(
-            404, f"model {asked!r} is not served here: {served!r} is", "model", "model_not_found"
-        )
 
 
 def _request_id(header: str | None) -> str:

@@ -12,6 +12,8 @@ from engine.server.chat_request import ChatRequest
 from engine.server.chat_template import ChatTemplate, ChatTemplateError
 from engine.server.engine_client import EngineClient
 from engine.server.generation import Caller, Generation, Piece, Prompt
+from engine.server.logprobs import chat_logprobs
+from engine.server.sampling_limits import check_limits
 
 
 class ChatCompletion:
@@ -33,18 +35,23 @@ class ChatCompletion:
     ) -> None:
         body = request.body
         self._body = body
-        self._model = client.settings.model_name
+        self._num_choices = request.num_choices
+        self._model = caller.model_name(client.settings.model_name)
         self.is_streamed = body.stream
+        self._tokenizer = client.tokenizer
         config = client.check_ready().config
         prompt = _read_prompt(client, request, template)
         max_tokens = request.max_tokens
         if max_tokens is None:
             max_tokens = room_for_output(config, len(prompt.token_ids))
+        sampling = body.chat_sampling(max_tokens)
+        check_limits(client, sampling, "top_logprobs")
         self.generation = Generation(
             client,
             [prompt],
-            body.sampling(max_tokens),
+            sampling,
             caller,
+            num_choices=request.num_choices,
             priority=body.priority,
             prompt_field="messages",
         )
@@ -68,11 +75,12 @@ class ChatCompletion:
         envelope = self._envelope("chat.completion.chunk")
         if self._body.include_usage:
             envelope["usage"] = None
-        first = Piece(0, "", (), None)
-        yield {
-            **envelope,
-            "choices": [self._choice(first, delta={"role": "assistant", "content": ""})],
-        }
+        for index in range(self._num_choices):
+            first = Piece(index, "", (), None)
+            yield {
+                **envelope,
+                "choices": [self._choice(first, delta={"role": "assistant", "content": ""})],
+            }
         async for piece in self.generation.pieces():
             delta = {"content": piece.text} if piece.text or not piece.finish_reason else {}
             yield {**envelope, "choices": [self._choice(piece, delta=delta)]}
@@ -91,7 +99,7 @@ class ChatCompletion:
         choice: dict[str, Any] = {
             "index": piece.index,
             **said,
-            "logprobs": None,
+            "logprobs": chat_logprobs(piece, self._tokenizer),
             "finish_reason": piece.finish_reason,
         }
         if self._body.return_token_ids:

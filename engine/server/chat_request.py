@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engine.sampling import SamplingParams
 from engine.server.api_error import bad_request
 from engine.server.request_body import GenerationBody, read_body
 
@@ -17,12 +18,9 @@ TEMPLATE_FIELDS = {"messages", "add_generation_prompt"}
 MESSAGE_FIELDS = {"role", "content", "name", "refusal", "tool_calls", "tool_call_id"}
 
 NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
-    "logprobs": (False, None),
-    "top_logprobs": (0, None),
     "tools": ([], None),
     "tool_choice": ("none", "auto", None),
     "parallel_tool_calls": (True, False, None),
-    "response_format": ({"type": "text"}, None),
     "modalities": (["text"], None),
     "store": (False, None),
     "metadata": ({}, None),
@@ -36,8 +34,21 @@ class ChatBody(GenerationBody):
 
     messages: Any = None
     max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
     add_generation_prompt: bool = True
     chat_template_kwargs: dict[str, Any] | None = None
+
+    def chat_sampling(self, max_tokens: int) -> SamplingParams:
+        """Returns how the engine is to choose tokens; raises as `sampling` does."""
+        num_logprobs = self.top_logprobs or 0
+        if num_logprobs and not self.logprobs:
+            raise bad_request("top_logprobs is only allowed with logprobs: true", "top_logprobs")
+        if num_logprobs < 0:
+            raise bad_request(
+                f"top_logprobs is {num_logprobs}: it must be 0 or more", "top_logprobs"
+            )
+        return self.sampling(max_tokens, num_logprobs if self.logprobs else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +61,7 @@ class ChatRequest:
 
     body: ChatBody
     messages: Sequence[dict[str, Any]]
+    num_choices: int
     max_tokens: int | None
 
     @property
@@ -74,8 +86,13 @@ def parse_chat_request(raw: bytes) -> ChatRequest:
     given = body.max_completion_tokens
     max_tokens = body.max_tokens if given is None else given
     if max_tokens is not None:
-        body.sampling(max_tokens)  # a value out of range is told before the prompt is looked at
-    return ChatRequest(body=body, messages=_read_messages(body.messages), max_tokens=max_tokens)
+        body.chat_sampling(max_tokens)  # what is out of range is told before a prompt is made
+    return ChatRequest(
+        body=body,
+        messages=_read_messages(body.messages),
+        num_choices=body.num_choices,
+        max_tokens=max_tokens,
+    )
 
 
 def _read_messages(messages: Any) -> list[dict[str, Any]]:

@@ -11,9 +11,7 @@ from engine.server.api_error import bad_request
 from engine.server.request_body import GenerationBody, read_body
 
 NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
-    "best_of": (1, None),
     "echo": (False, None),
-    "logprobs": (None,),
     "suffix": (None, ""),
 }
 """Fields of completions that are known but not built; see `request_body`."""
@@ -25,6 +23,8 @@ class CompletionBody(GenerationBody):
     """The JSON of a request. `prompt` comes in several shapes, read by `_read_prompts`."""
 
     prompt: Any = None
+    logprobs: int | None = None
+    best_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,7 @@ class CompletionRequest:
 
     model: str | None
     prompts: Sequence[str | list[int]]
+    num_choices: int
     sampling: SamplingParams
     priority: int
     stream: bool
@@ -47,10 +48,18 @@ def parse_completion_request(raw: bytes) -> CompletionRequest:
         ApiError: 400, with the field that is wrong and what would be right.
     """
     body = read_body(raw, CompletionBody, NEUTRAL_VALUES)
+    if body.best_of not in (None, body.num_choices):
+        raise bad_request(
+            f"best_of is {body.best_of} but n is {body.num_choices}: nothing is chosen among "
+            "choices here, leave it out",
+            "best_of",
+        )
+    max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
     return CompletionRequest(
         model=body.model,
         prompts=_read_prompts(body.prompt),
-        sampling=body.sampling(DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens),
+        num_choices=body.num_choices,
+        sampling=body.sampling(max_tokens, body.logprobs),
         priority=body.priority,
         stream=body.stream,
         include_usage=body.include_usage,

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from engine.sampling import SamplingParams
 from engine.server.detokenizer import Detokenizer
 from engine.server.stop_strings import StopStrings
 from engine.server.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class NewText:
+    """What new tokens say.
+
+    Attributes:
+        text: to pass on.
+        starts: of each token that was used, where it begins in the text so far, in characters.
+            Tokens behind the one that completed a stop string are not used.
+    """
+
+    text: str
+    starts: list[int]
 
 
 class CompletionText:
@@ -19,37 +34,36 @@ class CompletionText:
 
     def __init__(self, tokenizer: Tokenizer | None, sampling: SamplingParams) -> None:
         self._detokenizer = None if tokenizer is None else Detokenizer(tokenizer)
-        self._stops = StopStrings(sampling.stop)
+        self._stops = StopStrings(sampling.stop, include=sampling.include_stop_str_in_output)
         self._min_tokens = sampling.min_tokens
-        self.num_tokens = 0
+        self._num_tokens = 0
+        self._num_characters = 0
 
     @property
     def stopped(self) -> bool:
         """Whether a stop string has been found."""
         return self._stops.found
 
-    def push(self, token_ids: Sequence[int], *, is_last: bool) -> tuple[str, int]:
-        """Takes new tokens in.
-
-        Returns:
-            The text to pass on, and how many of the tokens were used: those after the one that
-            completed a stop string are not.
-        """
+    def push(self, token_ids: Sequence[int], *, is_last: bool) -> NewText:
+        """Takes new tokens in; returns what they say."""
         text = ""
-        for index, token_id in enumerate(token_ids):
+        starts = []
+        for token_id in token_ids:
+            starts.append(self._num_characters)
             text += self._push_one(token_id)
             if self.stopped:
-                return text, index + 1
+                return NewText(text, starts)
         if is_last and self._detokenizer is not None:
             text += self._stops.push(self._detokenizer.finish())
             text += "" if self.stopped else self._stops.release()
-        return text, len(token_ids)
+        return NewText(text, starts)
 
     def _push_one(self, token_id: int) -> str:
-        self.num_tokens += 1
+        self._num_tokens += 1
         if self._detokenizer is None:
             return ""
         text = self._detokenizer.push((token_id,))
-        if self.num_tokens <= self._min_tokens:
+        self._num_characters += len(text)
+        if self._num_tokens <= self._min_tokens:
             return text
         return self._stops.push(text)

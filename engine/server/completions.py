@@ -10,7 +10,9 @@ from engine.server.api_error import bad_request
 from engine.server.completion_request import CompletionRequest
 from engine.server.engine_client import EngineClient
 from engine.server.generation import Caller, Generation, Piece, Prompt
+from engine.server.logprobs import completion_logprobs
 from engine.server.messages import EngineReady
+from engine.server.sampling_limits import check_limits
 from engine.server.tokenizer import Tokenizer
 
 
@@ -23,14 +25,17 @@ class Completion:
 
     def __init__(self, client: EngineClient, request: CompletionRequest, caller: Caller) -> None:
         self._request = request
-        self._model = client.settings.model_name
+        self._model = caller.model_name(client.settings.model_name)
         self.is_streamed = request.stream
+        self._tokenizer = client.tokenizer
         ready = client.check_ready()
+        check_limits(client, request.sampling, "logprobs")
         self.generation = Generation(
             client,
             [_read_prompt(prompt, ready, client.tokenizer) for prompt in request.prompts],
             request.sampling,
             caller,
+            num_choices=request.num_choices,
             priority=request.priority,
             prompt_field="prompt",
         )
@@ -62,7 +67,7 @@ class Completion:
         choice: dict[str, Any] = {
             "index": piece.index,
             "text": piece.text,
-            "logprobs": None,
+            "logprobs": completion_logprobs(piece, self._tokenizer),
             "finish_reason": piece.finish_reason,
         }
         if self._request.return_token_ids:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from starlette.responses import Response
@@ -38,22 +39,38 @@ async def unless_gone(receive: Receive, work: Awaitable[T]) -> T:
 
 
 class EventStream(Response):
-    """A response of server-sent events, which stops its source when the client goes away."""
+    """A response of server-sent events, which stops its source when the client goes away.
+
+    Args:
+        work: what the events come from. It is entered before anything is sent, so that an error
+            there is still answered with its own status, and left when the stream is over.
+        begun: is awaited before anything is sent, and may raise such an error too.
+    """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[bytes], headers: dict[str, str]) -> None:
+    def __init__(
+        self,
+        work: AbstractContextManager[object],
+        events: AsyncIterator[bytes],
+        headers: dict[str, str],
+        begun: Callable[[], Awaitable[None]],
+    ) -> None:
         super().__init__(headers={**headers, "cache-control": "no-cache"})
+        self._work = work
         self._events = events
+        self._begun = begun
         del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await unless_gone(receive, self._send_all(send))
+            with self._work:
+                await unless_gone(receive, self._send_all(send))
         except ClientGoneError:
             return
 
     async def _send_all(self, send: Send) -> None:
+        await self._begun()
         await send(
             {
                 "type": "http.response.start",

@@ -11,29 +11,40 @@ import multiprocessing
 import queue
 import threading
 import time
+from collections.abc import Collection
+from dataclasses import replace
 from enum import Enum, auto
 from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from engine.scheduler.output import RequestOutput
+from engine.lora.module_spec import AdapterModule
+from engine.lora.store import AdapterVersion
+from engine.scheduler import PauseState, RequestOutput
 from engine.server.chat_template import ChatTemplate
 from engine.server.engine_process import RecorderFactory, run_engine
 from engine.server.messages import (
     AbortRequests,
+    AdapterRefused,
     AddRequest,
+    Answered,
+    Ask,
     AskIntegrity,
     AskStats,
+    CheckedBooks,
+    Ended,
     EngineFailed,
     EngineReady,
     FromEngine,
-    IntegrityReply,
-    Refused,
+    LoadAdapter,
+    Question,
+    ResetPrefixCache,
+    SetPause,
     Shutdown,
-    StatsReply,
     StepDone,
     ToEngine,
+    UnloadAdapter,
 )
 from engine.server.result_box import ResultBox
 from engine.server.tokenizer import Tokenizer
@@ -41,10 +52,15 @@ from engine.settings import EngineSettings
 from engine.stats import StatsSnapshot
 from telemetry.vocabulary import FinishReason
 
+T = TypeVar("T")
+
 STOP_SECONDS = 3.0
 """How long the engine may take to end by itself; then it is killed."""
 
-STATS_TIMEOUT_SECONDS = 5.0
+ANSWER_TIMEOUT_SECONDS = 5.0
+
+LOAD_TIMEOUT_SECONDS = 300.0
+"""To read a large adapter from a slow disk."""
 
 INTEGRITY_TIMEOUT_SECONDS = 30.0
 """To check a large pool takes longer than to send numbers."""
@@ -76,9 +92,12 @@ class EngineClient:
         """Set once the engine is ready or has failed."""
         self.failed = asyncio.Event()
         self.last_step: int | None = None
+        self.pause = PauseState.UNPAUSED
+        self.adapters: dict[str, AdapterVersion] = {}
+        """What names other than the model's stand for."""
         self._recorder_factory = recorder_factory
         self._open: dict[str, ResultBox] = {}
-        self._waiters: dict[int, asyncio.Future[StatsReply | IntegrityReply]] = {}
+        self._waiters: dict[int, asyncio.Future[Any]] = {}
         self._num_asked = 0
         self._progress_at = time.monotonic()
         self._outbox: queue.SimpleQueue[ToEngine | None] = queue.SimpleQueue()
@@ -165,9 +184,23 @@ class EngineClient:
         self._open[request.request_id] = box
         self._send(request)
 
-    def report_refusal(self, request: AddRequest) -> None:
-        """Hands in a request that the engine will refuse, so that the record knows of it."""
-        self._send(request)
+    def report_refusal(self, request: AddRequest, rejection: str | None = None) -> None:
+        """Tells the record of a request that is not taken.
+
+        Args:
+            rejection: why there is no room for it; None where the engine itself will refuse it.
+        """
+        self._send(replace(request, rejection=rejection))
+
+    def rejection_of(self, num_requests: int) -> str | None:
+        """Returns why so many more requests are too many now; None if they are not."""
+        limit = self.settings.max_num_queued_reqs
+        if limit is None or self.num_open + num_requests <= limit:
+            return None
+        return (
+            f"{self.num_open:,} requests are under way and {num_requests:,} more would pass "
+            f"--max-num-queued-reqs {limit:,}: try again later"
+        )
 
     def close(self, request_id: str, abort: FinishReason | None) -> None:
         """Forgets a request; with `abort` the engine is told to end it."""
@@ -181,7 +214,10 @@ class EngineClient:
         return len(self._open)
 
     def seconds_without_progress(self) -> float:
-        """Returns how long requests have been open without a token scheduled; 0 without any."""
+        """Returns how long requests have been open without a token scheduled; 0 without any.
+
+        Steps of a paused engine count as progress: it is an operator who keeps it waiting.
+        """
         return time.monotonic() - self._progress_at if self._open else 0.0
 
     async def stats(self) -> StatsSnapshot:
@@ -190,33 +226,73 @@ class EngineClient:
         Raises:
             EngineUnavailableError: it is not ready, or does not answer in time.
         """
-        reply: StatsReply = await self._ask(AskStats, STATS_TIMEOUT_SECONDS)
-        return reply.stats
+        return await self._ask(AskStats())
 
-    async def examine(self) -> IntegrityReply:
+    async def examine(self) -> CheckedBooks:
         """Has the engine check its books between two steps, which stops it for that long.
 
         Raises:
             EngineUnavailableError: it is not ready, or does not answer in time.
         """
-        reply: IntegrityReply = await self._ask(AskIntegrity, INTEGRITY_TIMEOUT_SECONDS)
-        return reply
+        return await self._ask(AskIntegrity(), INTEGRITY_TIMEOUT_SECONDS)
 
-    async def _ask(self, question: type[AskStats | AskIntegrity], seconds: float) -> Any:
-        """Asks the engine and returns its reply."""
+    # -------------------------------------------------------------------------------- an operator
+
+    async def set_pause(self, pause: PauseState) -> None:
+        """Pauses the engine or lets it go on; raises as `stats` does."""
+        await self._ask(SetPause(pause))
+        self.pause = pause
+
+    async def reset_prefix_cache(self, *, reset_running: bool) -> bool:
+        """Empties the prefix cache; False where blocks are in use. Raises as `stats` does."""
+        return await self._ask(ResetPrefixCache(reset_running=reset_running))
+
+    async def abort(self, names: Collection[str] | None) -> int:
+        """Ends requests for an operator, and tells their callers; raises as `stats` does.
+
+        Args:
+            names: ids of API requests or of single requests to the engine; None is all of them.
+
+        Returns:
+            How many requests to the engine ended by it.
+        """
+        request_ids = tuple(
+            request_id
+            for request_id, box in self._open.items()
+            if names is None or request_id in names or box.request_id in names
+        )
+        return await self._ask(
+            AbortRequests(request_ids=request_ids, reason=FinishReason.abort_api)
+        )
+
+    async def load_adapter(self, module: AdapterModule) -> AdapterVersion | AdapterRefused:
+        """Has the engine read an adapter beside its steps; raises as `stats` does."""
+        answer = await self._ask(LoadAdapter(module), LOAD_TIMEOUT_SECONDS)
+        if not isinstance(answer, AdapterRefused):
+            self.adapters[module.name] = answer
+        return answer
+
+    async def unload_adapter(self, name: str) -> AdapterRefused | None:
+        """Has the engine forget an adapter's name; raises as `stats` does."""
+        self.adapters.pop(name, None)
+        return await self._ask(UnloadAdapter(name))
+
+    async def _ask(self, question: Question[T], seconds: float = ANSWER_TIMEOUT_SECONDS) -> T:
+        """Asks the engine and returns its answer."""
         self.check_ready()
         self._num_asked += 1
         ticket = self._num_asked
         waiter = self._waiters[ticket] = self._loop.create_future()
-        self._send(question(ticket=ticket))
+        self._send(Ask(ticket=ticket, question=question))
         try:
-            return await asyncio.wait_for(waiter, seconds)
+            answer: T = await asyncio.wait_for(waiter, seconds)
         except TimeoutError:
             raise EngineUnavailableError(
                 f"the engine has not answered for {seconds:.0f} s"
             ) from None
         finally:
             del self._waiters[ticket]
+        return answer
 
     # ---------------------------------------------------------------------------------- the pipe
 
@@ -244,12 +320,13 @@ class EngineClient:
         match message:
             case StepDone():
                 self._step_done(message)
-            case Refused():
-                self._give(message.result)
-            case StatsReply() | IntegrityReply():
+            case Ended():
+                for result in message.results:
+                    self._give(result)
+            case Answered():
                 waiter = self._waiters.get(message.ticket)
                 if waiter is not None and not waiter.done():
-                    waiter.set_result(message)
+                    waiter.set_result(message.answer)
             case EngineReady():
                 self._ready(message)
             case EngineFailed():
@@ -259,12 +336,13 @@ class EngineClient:
         if message.model_directory is not None:
             self.tokenizer = Tokenizer.load(Path(message.model_directory))
         self.ready = message
+        self.adapters = {each.module.name: each for each in message.adapters}
         self.state = EngineState.READY
         self.settled.set()
 
     def _step_done(self, message: StepDone) -> None:
         self.last_step = message.step
-        if message.num_scheduled_tokens:
+        if message.made_progress:
             self._progress_at = time.monotonic()
         for result in message.results:
             self._give(result)

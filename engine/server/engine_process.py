@@ -10,30 +10,43 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from importlib import metadata
 from multiprocessing.connection import Connection
+from typing import Any
 
 from engine.core import EngineCore, NewRequest
-from engine.identity import LifeEvents, describe, introduce
-from engine.loading import LoadedEngine, load_engine
+from engine.identity import LifeEvents
+from engine.loading import LoadedEngine
+from engine.lora.store import AdapterStore
+from engine.scheduler import RequestOutput
 from engine.scheduler.integrity import IntegrityReport
+from engine.server.adapter_desk import AdapterDesk
 from engine.server.inbox import Inbox
 from engine.server.messages import (
     AbortRequests,
+    AdapterRead,
     AddRequest,
+    Answered,
+    Ask,
     AskIntegrity,
     AskStats,
+    CheckedBooks,
+    Ended,
     EngineFailed,
     EngineReady,
     FromEngine,
-    IntegrityReply,
-    Refused,
+    GrammarCompiled,
+    LoadAdapter,
+    Question,
+    ResetPrefixCache,
+    SetPause,
     Shutdown,
-    StatsReply,
     StepDone,
     ToEngine,
+    TransferEnded,
+    UnloadAdapter,
 )
 from engine.settings import EngineSettings
+from engine.starting import start_engine
 from telemetry.recorder import NullRecorder, Recorder
 from telemetry.records import RunClock
 from telemetry.vocabulary import FinishReason, Phase
@@ -63,9 +76,13 @@ def run_engine(
     recorder = recorder_factory(clock)
     life = LifeEvents(recorder, clock.now)
     try:
-        core = _start(connection, settings, recorder, life, clock, api_url)
-        if core is not None:
-            StepLoop(core, inbox, connection, recorder, clock, life, settings).run()
+        started = _start(connection, settings, recorder, life, clock, api_url)
+        if started is not None:
+            core, adapters = started
+            try:
+                StepLoop(core, inbox, connection, recorder, clock, life, settings, adapters).run()
+            finally:
+                core.close()
     finally:
         recorder.close()
 
@@ -82,14 +99,19 @@ class StepLoop:
         clock: RunClock,
         life: LifeEvents,
         settings: EngineSettings,
+        adapters: AdapterStore | None = None,
     ) -> None:
         self._core = core
+        self._adapters = AdapterDesk(adapters, core.adapters_in_use, inbox.post)
         self._inbox = inbox
         self._connection = connection
         self._recorder = recorder
         self._clock = clock
         self._life = life
         self._is_stuck = False
+        core.structured_outputs.on_compiled = lambda: inbox.post(GrammarCompiled())
+        if core.transfers is not None:
+            core.transfers.on_end = lambda: inbox.post(TransferEnded())
         self._step_fd = (
             None if settings.step_pipe is None else os.open(settings.step_pipe, os.O_WRONLY)
         )
@@ -108,7 +130,10 @@ class StepLoop:
             self._life.failed(told, step=self._core.num_steps)
             _send(self._connection, EngineFailed(error=told))
             raise
+        for held in self._adapters.give_back():
+            self._add(held)
         self._core.abort_all(FinishReason.abort_api)
+        self._core.save_what_is_left()
         self._life.stopped(why, step=self._core.num_steps)
 
     def _run_until_told(self) -> str:
@@ -128,14 +153,16 @@ class StepLoop:
 
     def _step(self) -> None:
         output, results = self._core.step()
-        self._is_stuck = output.total_num_scheduled_tokens == 0 and not results
+        self._is_stuck = not (
+            output.total_num_scheduled_tokens or results or self._core.has_received_kv
+        )
         if self._step_fd is not None:
             os.write(self._step_fd, b"%d\n" % output.step)
         _send(
             self._connection,
             StepDone(
                 step=output.step,
-                num_scheduled_tokens=output.total_num_scheduled_tokens,
+                made_progress=output.total_num_scheduled_tokens > 0 or self._core.waits_for_good,
                 results=tuple(results),
             ),
         )
@@ -145,21 +172,62 @@ class StepLoop:
         self._is_stuck = False
         match message:
             case AddRequest():
-                self._add(message)
+                if not self._adapters.holds_back(message):
+                    self._add(message)
             case AbortRequests():
-                self._core.abort(message.request_ids, message.reason)
-            case AskStats():
-                _send(
-                    self._connection,
-                    StatsReply(ticket=message.ticket, stats=self._core.snapshot()),
-                )
-            case AskIntegrity():
-                _send(self._connection, self._examine(message.ticket))
+                self._abort(message)
+            case AdapterRead():
+                self._take_in_adapter(message)
+            case Ask(question=LoadAdapter() as question):
+                self._adapters.load(message.ticket, question)
+            case Ask():
+                answer = self._answer(message.question)
+                _send(self._connection, Answered(ticket=message.ticket, answer=answer))
+            case GrammarCompiled() | TransferEnded():
+                pass  # the next step takes it in; it had to be woken
             case Shutdown():
                 return message.why
         return None
 
-    def _examine(self, ticket: int) -> IntegrityReply:
+    def _answer(self, question: Question[Any]) -> Any:
+        """Does what a question asks for and returns what is to be said."""
+        match question:
+            case AskStats():
+                return self._core.snapshot()
+            case AskIntegrity():
+                return self._examine()
+            case SetPause():
+                return self._core.scheduler.set_pause(question.pause)
+            case ResetPrefixCache():
+                return self._core.scheduler.reset_prefix_cache(reset_running=question.reset_running)
+            case AbortRequests():
+                return self._abort_and_tell(question)
+            case UnloadAdapter():
+                return self._adapters.unload(question)
+        raise TypeError(f"nobody answers {type(question).__name__}")
+
+    def _abort(self, message: AbortRequests) -> list[str]:
+        for held in self._adapters.give_back(message.request_ids):
+            self._add(held)  # so that the record knows of it
+        return self._core.abort(message.request_ids, message.reason)
+
+    def _abort_and_tell(self, message: AbortRequests) -> int:
+        """Ends requests whose callers still wait, and tells these; returns how many."""
+        ended = self._abort(message)
+        results = [RequestOutput(request_id=each, finish_reason=message.reason) for each in ended]
+        _send(self._connection, Ended(tuple(results)))
+        return len(ended)
+
+    def _take_in_adapter(self, message: AdapterRead) -> None:
+        """Answers whoever asked for an adapter that has been read, or lets its requests in."""
+        if message.ticket is not None:
+            answer = self._adapters.answer(message)
+            _send(self._connection, Answered(ticket=message.ticket, answer=answer))
+        else:
+            for request, error in self._adapters.released(message):
+                self._add(request, error)
+
+    def _examine(self) -> CheckedBooks:
         """Checks the books. They may be in any state, and whoever asks must not end the service."""
         started = time.monotonic_ns()
         report: IntegrityReport | None = None
@@ -169,29 +237,35 @@ class StepLoop:
         except Exception as failure:  # books so broken that they cannot be read
             error = f"{type(failure).__name__}: {failure}"
         took = time.monotonic_ns() - started
-        return IntegrityReply(ticket=ticket, duration_ns=took, report=report, error=error)
+        return CheckedBooks(duration_ns=took, report=report, error=error)
 
-    def _add(self, message: AddRequest) -> None:
-        refusal = self._core.add_request(
-            NewRequest(
-                request_id=message.request_id,
-                prompt_token_ids=message.prompt_token_ids,
-                sampling=message.sampling,
-                priority=message.priority,
-                adapter=message.adapter,
-                received_ts=self._on_run_clock(message.received_ns),
-                tokenized_ts=(
-                    None
-                    if message.tokenized_ns is None
-                    else self._on_run_clock(message.tokenized_ns)
-                ),
-                trace_id=message.trace_id,
-                parent_span_id=message.parent_span_id,
-                trace_sampled=message.trace_sampled,
-            )
-        )
+    def _add(self, message: AddRequest, complaint: str | None = None) -> None:
+        """Hands a request to the core; with a complaint, only for its record."""
+        new = self._new_request(message)
+        if message.adapter is not None and complaint is None:
+            complaint = self._adapters.complaint_about(message.adapter)
+        if complaint is None:
+            refusal = self._core.add_request(new, rejection=message.rejection)
+        else:
+            refusal = self._core.refuse(new, complaint)
         if refusal is not None:
-            _send(self._connection, Refused(result=refusal))
+            _send(self._connection, Ended((refusal,)))
+
+    def _new_request(self, message: AddRequest) -> NewRequest:
+        tokenized_ns = message.tokenized_ns
+        return NewRequest(
+            request_id=message.request_id,
+            prompt_token_ids=message.prompt_token_ids,
+            sampling=message.sampling,
+            priority=message.priority,
+            adapter=message.adapter,
+            adapter_key=self._adapters.cache_key(message.adapter),
+            received_ts=self._on_run_clock(message.received_ns),
+            tokenized_ts=None if tokenized_ns is None else self._on_run_clock(tokenized_ns),
+            trace_id=message.trace_id,
+            parent_span_id=message.parent_span_id,
+            trace_sampled=message.trace_sampled,
+        )
 
     def _on_run_clock(self, monotonic_ns: int) -> int:
         return self._clock.wall_anchor_ns + monotonic_ns - self._clock.monotonic_anchor_ns
@@ -204,42 +278,21 @@ def _start(
     life: LifeEvents,
     clock: RunClock,
     api_url: str | None,
-) -> EngineCore | None:
-    """Returns a core that is ready, told to record and API; None where it cannot be made."""
-    name = settings.model_name
-    row = introduce(
-        started_ts=clock.wall_anchor_ns, model=name, version=_version(), api_url=api_url
-    )
-    recorder.describe_engine(row)
-    life.starting("loading the model")
-    core: EngineCore | None = None
+) -> tuple[EngineCore, AdapterStore | None] | None:
+    """Returns a core that is ready and its adapters, told to record and API.
 
-    def enter_phase(phase: Phase) -> None:
-        recorder.enter_phase(0 if core is None else core.num_steps, phase)
-
+    None where it cannot be made.
+    """
     try:
-        loaded = load_engine(settings, phase_hook=enter_phase)
+        started = start_engine(settings, recorder, life, clock, api_url=api_url)
     except Exception as error:
         is_usage = isinstance(error, ValueError)
-        life.failed(f"{type(error).__name__}: {error}")
         _send(connection, EngineFailed(error=str(error), is_usage=is_usage))
         if is_usage:
             return None
         raise
-    core = EngineCore(
-        loaded.config,
-        loaded.runner,
-        recorder=recorder,
-        clock=clock.now,
-        model_name=name,
-        eos_token_ids=loaded.eos_token_ids,
-    )
-    recorder.describe_engine(
-        describe(row, loaded.config, device=loaded.device, memory=loaded.memory)
-    )
-    life.started()
-    _send(connection, _ready(loaded, clock.wall_anchor_ns))
-    return core
+    _send(connection, _ready(started.loaded, clock.wall_anchor_ns))
+    return started.core, started.loaded.adapters
 
 
 def _ready(loaded: LoadedEngine, started_ts: int) -> EngineReady:
@@ -251,6 +304,8 @@ def _ready(loaded: LoadedEngine, started_ts: int) -> EngineReady:
         dtype=loaded.dtype,
         pid=os.getpid(),
         started_ts=started_ts,
+        adapters=() if loaded.adapters is None else tuple(loaded.adapters.names.values()),
+        device_notes=loaded.device_notes,
     )
 
 
@@ -258,13 +313,6 @@ def _send(connection: Connection, message: FromEngine) -> None:
     """Sends a message; if the API is gone the reading thread has noticed and ends the loop."""
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         connection.send(message)
-
-
-def _version() -> str | None:
-    try:
-        return metadata.version("stepscope")
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def no_recorder(clock: RunClock) -> Recorder:

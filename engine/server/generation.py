@@ -1,19 +1,21 @@
 """One API request on its way through the engine, whatever its answer looks like.
 
-A prompt is one request to the engine and one choice of the answer. When the client goes away, or
-one prompt fails, what is left is aborted. How the choices become JSON is `completions`' and
-`chat`'s business.
+Each choice of the answer, so many of each prompt, is one request to the engine. When the client
+goes away, or one of them fails, what is left is aborted. How the choices become JSON is
+`completions`' and `chat`'s business.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, product
 
 from engine.admission import complaint_about
+from engine.lora.store import AdapterVersion
 from engine.sampling import SamplingParams
-from engine.scheduler.output import RequestOutput
+from engine.scheduler.output import RequestOutput, TokenLogprobs
 from engine.server.api_error import ApiError, bad_request
 from engine.server.completion_text import CompletionText
 from engine.server.engine_client import EngineClient
@@ -31,14 +33,24 @@ FINISH_NAMES = {
 }
 """Finish reasons as the API spells them; the others become errors."""
 
+FAILURES = (FinishReason.error, FinishReason.refused)
+
+RETRY_SECONDS = 1
+"""When somebody for whom there is no room may ask again: requests end all the time."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who asks, besides what is asked. `received_ns` is monotonic."""
+    """Who asks, and which adapter, besides what is asked. `received_ns` is monotonic."""
 
     request_id: str
     trace: TraceContext | None
     received_ns: int
+    adapter: AdapterVersion | None = None
+
+    def model_name(self, base: str) -> str:
+        """Returns the name of the model that answers, as the API spells it."""
+        return base if self.adapter is None else self.adapter.module.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +69,10 @@ class Piece:
     text: str
     token_ids: Sequence[int]
     finish_reason: str | None
+    logprobs: Sequence[TokenLogprobs] = ()
+    """One for each token, where they are wanted."""
+    starts: Sequence[int] = ()
+    """Where each token begins in the choice's text, in characters."""
 
 
 class Generation:
@@ -66,10 +82,11 @@ class Generation:
     leaving aborts what has not ended, as the client's doing unless the engine failed.
 
     Args:
+        num_choices: answers to each prompt; with a seed, each has one of its own, counted up.
         prompt_field: the request's field that prompts come from, for errors.
 
     Raises:
-        ApiError: it cannot be served; the engine has been given nothing.
+        ApiError: it cannot be served, or, on entering, not now; the engine has been given nothing.
     """
 
     def __init__(
@@ -79,6 +96,7 @@ class Generation:
         sampling: SamplingParams,
         caller: Caller,
         *,
+        num_choices: int,
         priority: int,
         prompt_field: str,
     ) -> None:
@@ -86,18 +104,18 @@ class Generation:
         self._abort_reason = FinishReason.abort_client
         self.created = int(time.time())
         self.request_id = caller.request_id
-        self._adds = _engine_requests(prompts, sampling, caller, priority)
+        self._adds = _engine_requests(prompts, sampling, num_choices, caller, priority)
         self._refuse_what_never_fits(prompt_field)
         self.num_prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
         self.num_output_tokens = 0
-        self._box = ResultBox()
+        self._box = ResultBox(caller.request_id)
         self._index = {add.request_id: index for index, add in enumerate(self._adds)}
         self._open = set(self._index)
-        self._check_ids()
-        self._texts = [CompletionText(client.tokenizer, sampling) for _ in prompts]
+        self._texts = [CompletionText(client.tokenizer, sampling) for _ in self._adds]
 
     def __enter__(self) -> Generation:
         self._check_ids()
+        self._check_queue()
         for add in self._adds:
             self._client.submit(add, self._box)
         return self
@@ -125,7 +143,27 @@ class Generation:
                     409, f"request id {request_id!r} is under way: choose another X-Request-Id"
                 )
 
+    def _check_queue(self) -> None:
+        """Raises where too many are under way; the engine is told of it, for the record."""
+        rejection = self._client.rejection_of(len(self._adds))
+        if rejection is not None:
+            for add in self._adds:
+                self._client.report_refusal(add, rejection)
+            raise ApiError(503, rejection, code="queue_full", retry_after_seconds=RETRY_SECONDS)
+
     # ---------------------------------------------------------------------------------- coming out
+
+    async def begun(self) -> None:
+        """Waits until an output begins, where only that shows whether its grammar is right.
+
+        Raises:
+            ApiError: it is wrong.
+        """
+        if self._adds[0].sampling.structured_outputs is None:
+            return
+        for result in await self._box.peek():
+            if result.finish_reason in FAILURES:
+                self._piece(result)
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """Yields what the choices say, as it comes, until all have ended.
@@ -140,23 +178,21 @@ class Generation:
 
     async def whole(self) -> list[Piece]:
         """Returns what each choice has said in all, once all have ended; raises as `pieces` do."""
-        texts = [""] * len(self._index)
-        token_ids: list[list[int]] = [[] for _ in self._index]
-        reasons: list[str | None] = [None] * len(self._index)
+        said: list[list[Piece]] = [[] for _ in self._index]
         async for piece in self.pieces():
-            texts[piece.index] += piece.text
-            token_ids[piece.index] += piece.token_ids
-            reasons[piece.index] = piece.finish_reason
-        return [Piece(i, texts[i], token_ids[i], reasons[i]) for i in self._index.values()]
+            said[piece.index].append(piece)
+        return [_joined(pieces) for pieces in said]
 
     def _piece(self, result: RequestOutput) -> Piece:
         reason = result.finish_reason
-        if reason in (FinishReason.error, FinishReason.refused):
+        if reason in FAILURES:
             self._open.discard(result.request_id)
             self._abort_reason = FinishReason.abort_api
-            raise ApiError(500, result.error or "the engine gave no reason")
+            status = 400 if result.blames_client or reason is FinishReason.refused else 500
+            raise ApiError(status, result.error or "the engine gave no reason")
         index = self._index[result.request_id]
-        text, num_used = self._texts[index].push(result.new_token_ids, is_last=reason is not None)
+        new = self._texts[index].push(result.new_token_ids, is_last=reason is not None)
+        num_used = len(new.starts)
         self.num_output_tokens += num_used
         if self._texts[index].stopped:
             if reason is None:  # the engine does not know text: it has to be told
@@ -165,7 +201,14 @@ class Generation:
         if reason is not None:
             self._open.discard(result.request_id)
         finish_reason = None if reason is None else FINISH_NAMES[reason]
-        return Piece(index, text, result.new_token_ids[:num_used], finish_reason)
+        return Piece(
+            index,
+            new.text,
+            result.new_token_ids[:num_used],
+            finish_reason,
+            result.logprobs[:num_used],
+            new.starts,
+        )
 
     def usage(self) -> dict[str, int]:
         """Returns the tokens that went in and have come out so far."""
@@ -177,22 +220,47 @@ class Generation:
 
 
 def _engine_requests(
-    prompts: Sequence[Prompt], sampling: SamplingParams, caller: Caller, priority: int
+    prompts: Sequence[Prompt],
+    sampling: SamplingParams,
+    num_choices: int,
+    caller: Caller,
+    priority: int,
 ) -> list[AddRequest]:
-    """Returns what the engine is asked: a request for each prompt."""
+    """Returns what the engine is asked: a request for each choice, prompt by prompt."""
     name, trace = caller.request_id, caller.trace
+    samplings = [_for_choice(sampling, choice) for choice in range(num_choices)]
+    choices = list(product(prompts, samplings))
     return [
         AddRequest(
-            request_id=name if len(prompts) == 1 else f"{name}-{index}",
+            request_id=name if len(choices) == 1 else f"{name}-{index}",
             prompt_token_ids=prompt.token_ids,
             sampling=sampling,
             priority=priority,
-            adapter=None,
+            adapter=None if caller.adapter is None else caller.adapter.adapter,
             received_ns=caller.received_ns,
             tokenized_ns=prompt.tokenized_ns,
             trace_id=None if trace is None else trace.trace_id,
             parent_span_id=None if trace is None else trace.parent_span_id,
             trace_sampled=None if trace is None else trace.is_sampled,
         )
-        for index, prompt in enumerate(prompts)
+        for index, (prompt, sampling) in enumerate(choices)
     ]
+
+
+def _for_choice(sampling: SamplingParams, choice: int) -> SamplingParams:
+    """Returns how one of a prompt's choices is sampled: its seed is counted up, as vLLM does."""
+    if sampling.seed is None or not choice:
+        return sampling
+    return replace(sampling, seed=sampling.seed + choice)
+
+
+def _joined(pieces: Sequence[Piece]) -> Piece:
+    """Returns a choice's pieces as one."""
+    return Piece(
+        pieces[0].index,
+        "".join(piece.text for piece in pieces),
+        list(chain.from_iterable(piece.token_ids for piece in pieces)),
+        pieces[-1].finish_reason,
+        list(chain.from_iterable(piece.logprobs for piece in pieces)),
+        list(chain.from_iterable(piece.starts for piece in pieces)),
+    )

@@ -41,6 +41,10 @@ class Inbox:
         except queue.Empty:
             return messages
 
+    def post(self, message: ToEngine) -> None:
+        """Puts in what a thread of this process has to say."""
+        self._queue.put(message)
+
     def on_sigterm(self, signum: int, frame: FrameType | None) -> None:
         """Handles SIGTERM as if the API had asked."""
         self._queue.put(Shutdown("SIGTERM"))

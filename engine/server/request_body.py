@@ -15,21 +15,28 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine.sampling import SamplingParams
 from engine.server.api_error import bad_request
+from engine.server.structured_fields import read_structured_outputs
 
 MAX_SEED = 2**63 - 1
 MAX_INT32 = 2**31 - 1
 
 NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
-    "n": (1, None),
-    "presence_penalty": (0, None),
-    "frequency_penalty": (0, None),
-    "repetition_penalty": (1, None),
-    "logit_bias": (None, {}),
-    "min_p": (0, None),
+    "use_beam_search": (False, None),
+    "bad_words": ([], None),
+    "prompt_logprobs": (None,),
+    "skip_special_tokens": (True, None),
 }
 """Fields that are known but not built, with the values at which they change nothing."""
 
 DEFAULT_TEMPERATURE = 1.0
+
+MAX_N = 128
+"""Choices of one prompt, as OpenAI limits them."""
+
+MAX_DIGITS = 18
+"""Of a token id; there are none so long."""
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class StreamOptions(BaseModel):
@@ -41,20 +48,32 @@ class StreamOptions(BaseModel):
 
 
 class GenerationBody(BaseModel):
-    """The JSON fields of any request for text; `stop` comes in several shapes."""
+    """The JSON fields of any request for text; `stop` comes in several shapes.
+
+    The keys of `logit_bias` are token ids, as texts.
+    """
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
     model: str | None = None
     max_tokens: int | None = None
     min_tokens: int = 0
-    temperature: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    top_p: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    n: int | None = None
+    temperature: Number | None = None
+    top_p: Number | None = None
     top_k: int | None = None
+    min_p: Number | None = None
+    presence_penalty: Number | None = None
+    frequency_penalty: Number | None = None
+    repetition_penalty: Number | None = None
+    logit_bias: dict[str, Number] | None = None
     seed: Annotated[int, Field(ge=-MAX_SEED, le=MAX_SEED)] | None = None
     stop: Any = None
     stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool = False
     ignore_eos: bool = False
+    response_format: Any = None
+    structured_outputs: Any = None
     priority: Annotated[int, Field(gt=-MAX_INT32, le=MAX_INT32)] = 0
     stream: bool = False
     stream_options: StreamOptions | None = None
@@ -66,7 +85,19 @@ class GenerationBody(BaseModel):
         """Whether a stream ends with its usage."""
         return self.stream_options is not None and self.stream_options.include_usage
 
-    def sampling(self, max_tokens: int) -> SamplingParams:
+    @property
+    def num_choices(self) -> int:
+        """How many answers each prompt is to have.
+
+        Raises:
+            ApiError: 400, so many are none, or too many.
+        """
+        num_choices = 1 if self.n is None else self.n
+        if not 1 <= num_choices <= MAX_N:
+            raise bad_request(f"n is {num_choices}: it must lie between 1 and {MAX_N}", "n")
+        return num_choices
+
+    def sampling(self, max_tokens: int, logprobs: int | None = None) -> SamplingParams:
         """Returns how the engine is to choose tokens.
 
         Raises:
@@ -79,8 +110,20 @@ class GenerationBody(BaseModel):
                 temperature=DEFAULT_TEMPERATURE if self.temperature is None else self.temperature,
                 top_p=1.0 if self.top_p is None else self.top_p,
                 top_k=0 if self.top_k in (None, -1) else self.top_k,
+                min_p=self.min_p or 0.0,
+                presence_penalty=self.presence_penalty or 0.0,
+                frequency_penalty=self.frequency_penalty or 0.0,
+                repetition_penalty=1.0
+                if self.repetition_penalty is None
+                else self.repetition_penalty,
+                logit_bias=_read_biases(self.logit_bias or {}),
+                logprobs=logprobs,
+                structured_outputs=read_structured_outputs(
+                    self.response_format, self.structured_outputs
+                ),
                 seed=self.seed,
                 stop=_read_stops(self.stop),
+                include_stop_str_in_output=self.include_stop_str_in_output,
                 stop_token_ids=tuple(self.stop_token_ids or ()),
                 ignore_eos=self.ignore_eos,
             )
@@ -149,3 +192,14 @@ def _read_stops(stop: Any) -> tuple[str, ...]:
     if not isinstance(stops, list) or not all(isinstance(one, str) and one for one in stops):
         raise bad_request("stop must be a text or a list of texts, none of them empty", "stop")
     return tuple(stops)
+
+
+def _read_biases(biases: Mapping[str, float]) -> tuple[tuple[int, float], ...]:
+    """Returns pairs of token id and bias; JSON's keys are texts, and these have to be numbers."""
+    for key in biases:
+        if not (key.isascii() and key.isdecimal() and len(key) <= MAX_DIGITS):
+            raise bad_request(
+                f"logit_bias has the key {key[:MAX_DIGITS]!r}: each must be a token id",
+                "logit_bias",
+            )
+    return tuple({int(key): bias for key, bias in biases.items()}.items())

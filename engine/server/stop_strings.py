@@ -6,14 +6,18 @@ from collections.abc import Sequence
 
 
 class StopStrings:
-    """Passes text on up to the first stop string, which itself is not passed on.
+    """Passes text on up to the stop string that is complete first.
 
     The end of a piece may be the beginning of a stop string; exactly that much is held back until
     the next piece, or the end, decides.
+
+    Args:
+        include: whether the stop string itself is passed on too.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:
         self._stops = tuple(stops)
+        self._include = include
         self._held = ""
         self.found = False
 
@@ -22,11 +26,12 @@ class StopStrings:
         if not self._stops or self.found:
             return "" if self.found else text
         text = self._held + text
-        start = self._earliest(text)
-        if start is not None:
+        stop = self._first_complete(text)
+        if stop is not None:
             self.found = True
             self._held = ""
-            return text[:start]
+            start, end = stop
+            return text[: end if self._include else start]
         num_held = self._num_undecided(text)
         self._held = text[len(text) - num_held :]
         return text[: len(text) - num_held]
@@ -36,9 +41,14 @@ class StopStrings:
         held, self._held = self._held, ""
         return held
 
-    def _earliest(self, text: str) -> int | None:
-        starts = [start for stop in self._stops if (start := text.find(stop)) >= 0]
-        return min(starts, default=None)
+    def _first_complete(self, text: str) -> tuple[int, int] | None:
+        """Returns where the stop string begins and ends that ends first: the longest such one.
+
+        That one is found wherever the pieces are cut; the one that begins first is not.
+        """
+        found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
+        end, start = min(found, default=(0, 0))
+        return (start, end) if found else None
 
     def _num_undecided(self, text: str) -> int:
         """Returns the length of the longest end of `text` that begins a stop string."""

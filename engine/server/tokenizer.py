@@ -9,6 +9,8 @@ from typing import Any
 
 from tokenizers import Tokenizer as HFTokenizer
 
+from engine.server.token_spelling import Spelling, TokenSpelling
+
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 """Those that a chat template may name."""
 
@@ -32,6 +34,7 @@ class Tokenizer:
         chat_template: str | None = None,
     ) -> None:
         self._inner = inner
+        self._spelling = TokenSpelling(inner)
         self.special_tokens = dict(special_tokens or {})
         self.chat_template = chat_template
         bos = self.special_tokens.get("bos_token")
@@ -65,6 +68,10 @@ class Tokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         """Returns the text of tokens, special ones left out."""
         return str(self._inner.decode(list(token_ids), skip_special_tokens=True))
+
+    def spelling(self, token_id: int) -> Spelling:
+        """Returns how one token is written, special ones too."""
+        return self._spelling.of(token_id)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

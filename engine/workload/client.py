@@ -18,6 +18,10 @@ ANSWERED = ("length", "stop")
 """Finish reasons of a request that was answered to its end."""
 
 
+NO_ROOM = (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE)
+"""Statuses of an API that wants to be asked again later."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
     """What `/v1/models` says of the model; None where the API does not tell."""
@@ -32,7 +36,7 @@ class RequestResult:
     """What became of one request. Times are seconds; None where it did not get that far.
 
     `itl_seconds` are the gaps between the chunks of the stream that carried tokens. `failure` is
-    None for a request that was answered to its end.
+    None for a request that was answered to its end. `is_refused`: the API had no room for it.
     """
 
     num_prompt_tokens: int
@@ -44,6 +48,7 @@ class RequestResult:
     itl_seconds: list[float] = field(default_factory=list)
     finish_reason: str | None = None
     failure: str | None = None
+    is_refused: bool = False
 
 
 async def find_model(http: httpx.AsyncClient, name: str | None) -> ServedModel:
@@ -77,6 +82,7 @@ async def send_request(
         async with http.stream("POST", "/v1/completions", json=body) as response:
             if response.status_code != httpx.codes.OK:
                 await response.aread()
+                result.is_refused = response.status_code in NO_ROOM
                 result.failure = f"HTTP {response.status_code}: {_error_text(response.text)}"
             else:
                 await _follow(response, result, started)

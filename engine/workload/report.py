@@ -49,10 +49,12 @@ class LoadReport:
 
     `ttft` send to first token, `itl` between two chunks of a stream, `tpot` a request's mean time
     a token after its first, `e2e` send to last token, `lateness` how late requests were sent.
+    `num_refused` of those that failed were told to come again later.
     """
 
     num_requests: int
     num_answered: int
+    num_refused: int
     duration_seconds: float
     num_prompt_tokens: int
     num_output_tokens: int
@@ -71,6 +73,7 @@ class LoadReport:
         return cls(
             num_requests=len(results),
             num_answered=len(answered),
+            num_refused=sum(result.is_refused for result in results),
             duration_seconds=duration_seconds,
             num_prompt_tokens=sum(result.num_prompt_tokens for result in answered),
             num_output_tokens=sum(result.num_output_tokens for result in answered),

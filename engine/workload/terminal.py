@@ -51,6 +51,12 @@ def print_report(report: LoadReport) -> None:
             f"requests were sent up to {report.lateness.max:.2f} s late (p99 "
             f"{report.lateness.p99:.2f} s): this machine did not keep the trace's pace"
         )
+    if report.num_refused:
+        console.print(
+            f"{report.num_refused:,} of them were told to come again (HTTP 503 or 429) and were "
+            "not sent again",
+            highlight=False,
+        )
     _print_failures(console, report)
 
 

@@ -35,6 +35,32 @@ class HistogramLike(Protocol):
     def total(self) -> float: ...
 
 
+class AdaptersLike(Protocol):
+    """How many adapters a step may have, and those that requests run or wait with at a moment."""
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def max_loras(self) -> int: ...
+    @property
+    def running(self) -> Sequence[str]: ...
+    @property
+    def waiting(self) -> Sequence[str]: ...
+
+
+class DraftsLike(Protocol):
+    """Counters of speculative decoding; `num_drafts` counts verifications, not tokens."""
+
+    @property
+    def num_drafts(self) -> int: ...
+    @property
+    def num_draft_tokens(self) -> int: ...
+    @property
+    def num_accepted_tokens(self) -> int: ...
+    @property
+    def num_accepted_tokens_per_pos(self) -> Sequence[int]: ...
+
+
 class Snapshot(Protocol):
     """What is read off an engine. Counters count since its start; ratios are 0 to 1."""
 
@@ -67,9 +93,15 @@ class Snapshot(Protocol):
     @property
     def num_finished(self) -> Mapping[str, int]: ...
     @property
+    def num_admission_rejections(self) -> int: ...
+    @property
     def histograms(self) -> Mapping[str, HistogramLike]: ...
     @property
     def cache_config(self) -> Mapping[str, str]: ...
+    @property
+    def adapters(self) -> AdaptersLike | None: ...
+    @property
+    def drafts(self) -> DraftsLike | None: ...
 
 
 FINISHED_REASONS: Mapping[str, tuple[str, ...]] = {
@@ -118,6 +150,8 @@ class SnapshotCollector:
         yield from self._gauges()
         yield from self._counters()
         yield from self._labelled_counters()
+        if self._snapshot.drafts is not None:
+            yield from self._draft_counters(self._snapshot.drafts)
         for name, histogram in self._snapshot.histograms.items():
             yield self._histogram(name, histogram)
 
@@ -137,6 +171,8 @@ class SnapshotCollector:
         )
         info.add_metric((s.engine, *s.cache_config.values()), 1)
         yield info
+        if s.adapters is not None:
+            yield _adapters_info(s.adapters)
 
     def _by_reason(self) -> Metric:
         family = GaugeMetricFamily(
@@ -181,6 +217,33 @@ class SnapshotCollector:
             value = sum(s.num_finished.get(part, 0) for part in parts)
             success.add_metric((*self._labels, reason), value, created=s.started_seconds)
         yield success
+        rejections = CounterMetricFamily(
+            f"{PREFIX}admission_rejections",
+            "Requests refused because too many were under way, by the limit that said so.",
+            labels=(*LABELS, "reason"),
+        )
+        labels = (*self._labels, "max_num_queued_reqs")
+        rejections.add_metric(labels, s.num_admission_rejections, created=s.started_seconds)
+        yield rejections
+
+    def _draft_counters(self, drafts: DraftsLike) -> Iterator[Metric]:
+        started = self._snapshot.started_seconds
+        for name, text, value in (
+            ("num_drafts", "Verifications: requests with drafts, step by step.", drafts.num_drafts),
+            ("num_draft_tokens", "Draft tokens that were verified.", drafts.num_draft_tokens),
+            ("num_accepted_tokens", "Of these, those that were right.", drafts.num_accepted_tokens),
+        ):
+            family = CounterMetricFamily(f"{PREFIX}spec_decode_{name}", text, labels=LABELS)
+            family.add_metric(self._labels, value, created=started)
+            yield family
+        by_place = CounterMetricFamily(
+            f"{PREFIX}spec_decode_num_accepted_tokens_per_pos",
+            "Draft tokens that were right, by their place behind the newest token.",
+            labels=(*LABELS, "position"),
+        )
+        for place, value in enumerate(drafts.num_accepted_tokens_per_pos):
+            by_place.add_metric((*self._labels, str(place)), value, created=started)
+        yield by_place
 
     def _gauge(self, name: str, text: str, value: float) -> Metric:
         family = GaugeMetricFamily(PREFIX + name, text, labels=LABELS)
@@ -195,6 +258,18 @@ class SnapshotCollector:
             self._labels, list(zip(bounds, cumulative, strict=True)), sum_value=histogram.total
         )
         return family
+
+
+def _adapters_info(adapters: AdaptersLike) -> Metric:
+    """Returns the adapters as labels. As with vLLM the value is when that was so."""
+    family = GaugeMetricFamily(
+        f"{PREFIX}lora_requests_info",
+        "Adapters that requests run and wait with, as labels; the value is the time in seconds.",
+        labels=("max_lora", "waiting_lora_adapters", "running_lora_adapters"),
+    )
+    labels = (str(adapters.max_loras), ",".join(adapters.waiting), ",".join(adapters.running))
+    family.add_metric(labels, adapters.seconds)
+    return family
 
 
 def render(snapshot: Snapshot) -> bytes:

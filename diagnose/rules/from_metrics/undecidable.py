@@ -21,9 +21,17 @@ UNDECIDABLE: dict[str, tuple[str, ...]] = {
     "prefix-cache-thrash": ("request_events.num_missed_blocks_seen_before",),
     "hybrid-cache-alignment": ("request_events.num_hit_tokens_full_group",),
     "prefix-identity-miss": ("request_arrivals.shared_content_blocks",),
-    "client-abort-leak": ("request_finishes.reason",),
+    "client-abort-leak": ("request_events.client_gone",),
+    "connector-save-stuck": ("request_events.save_finished",),
+    "connector-ack-stuck": ("request_events.ack_received",),
+    "queueing-with-kv-full": ("steps.stop_reason", "steps.head_request"),
+    "prompt-mix-exceeds-limits": ("requests.num_prompt_tokens",),
+    "priority-recompute-churn": ("preemptions.victim_priority",),
+    "gpu-memory-headroom": ("engines.memory_total_bytes",),
+    "grammar-step-cost": ("steps.bitmask_ns",),
+    "zero-token-not-budget": ("step_requests.zero_reason",),
 }
-"""Rule of the playbook -> what it needs."""
+"""Rule -> what it needs."""
 
 
 def undecidable() -> tuple[NotMeasured, ...]:

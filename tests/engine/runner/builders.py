@@ -9,7 +9,13 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.utils import logging as transformers_logging
 
-from engine.config import CacheConfig, EngineConfig, KVGroupConfig, SchedulerConfig
+from engine.config import (
+    CacheConfig,
+    EngineConfig,
+    KVGroupConfig,
+    SchedulerConfig,
+    SpeculationConfig,
+)
 from engine.request import Request
 from engine.runner import Runner
 from engine.sampling import SamplingParams
@@ -91,8 +97,10 @@ def engine_config(
     max_model_len: int = 512,
     policy: str = "fcfs",
     groups: tuple[KVGroupConfig, ...] = (),
+    speculation: SpeculationConfig | None = None,
 ) -> EngineConfig:
     return EngineConfig(
+        speculation=speculation or SpeculationConfig(),
         scheduler=SchedulerConfig(
             policy=policy,  # type: ignore[arg-type]
             max_num_seqs=max_num_seqs,
@@ -118,7 +126,11 @@ def request(
 
 def run_step(scheduler: Scheduler, runner: Runner) -> tuple[SchedulerOutput, list[RequestOutput]]:
     output = scheduler.schedule()
-    return output, scheduler.update_from_output(output, runner.execute(output))
+    result = runner.execute(output)
+    outputs = scheduler.update_from_output(output, result)
+    if result.draft_token_ids:
+        scheduler.update_draft_token_ids(result.draft_token_ids)
+    return output, outputs
 
 
 def run_all(

@@ -80,7 +80,14 @@ def test_a_layer_is_asked_and_the_model_is_as_it_was() -> None:
     model = t.MistralForCausalLM(config).eval()
     tokens = torch.tensor([[3, 4, 5]])
     before = model(input_ids=tokens).logits
-    needs = LayerNeeds(num_kv_heads=2, key_dim=8, value_dim=8, sliding_window=10)
+    needs = LayerNeeds(
+        num_heads=4,
+        num_kv_heads=2,
+        key_dim=8,
+        value_dim=8,
+        sliding_window=10,
+        scaling=8**-0.5,
+    )
     assert ask_layers(model, config) == (needs, needs)
     assert torch.equal(model(input_ids=tokens).logits, before)
 

@@ -25,29 +25,28 @@ def test_the_bytes_of_a_block_are_those_of_its_tensors() -> None:
 
 
 def test_an_override_is_taken_as_it_is() -> None:
+    assert choose_num_blocks(SHAPE, block_size=16, budget_bytes=0, override=160) == 160
+
+
+def test_as_many_blocks_are_taken_as_fit() -> None:
+    block_bytes = SHAPE.block_bytes(16)
+    budget = 7 * block_bytes
+    assert choose_num_blocks(SHAPE, block_size=16, budget_bytes=budget) == 7
+    assert choose_num_blocks(SHAPE, block_size=16, budget_bytes=budget - 1) == 6
+
+
+def test_what_a_draft_model_keeps_of_a_block_counts() -> None:
+    block_bytes = SHAPE.block_bytes(16)
     num_blocks = choose_num_blocks(
-        SHAPE, block_size=16, device=CPU, gpu_memory_utilization=0.92, override=160
+        SHAPE, block_size=16, budget_bytes=12 * block_bytes, draft_block_bytes=block_bytes
     )
-    assert num_blocks == 160
+    assert num_blocks == 6
 
 
-def test_on_cpu_the_cache_fills_one_gibibyte() -> None:
-    num_blocks = choose_num_blocks(SHAPE, block_size=16, device=CPU, gpu_memory_utilization=0.92)
-    assert num_blocks * SHAPE.block_bytes(16) == 1 << 30
-
-
-def test_a_block_larger_than_the_memory_is_refused() -> None:
+@pytest.mark.parametrize("budget", [-5, 0, SHAPE.block_bytes(16)])
+def test_a_budget_without_room_for_two_blocks_is_refused(budget: int) -> None:
     with pytest.raises(KVCacheSizeError, match="lower --block-size"):
-        choose_num_blocks(SHAPE, block_size=1 << 22, device=CPU, gpu_memory_utilization=0.92)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_on_cuda_the_cache_fits_beside_what_is_in_use() -> None:
-    device = torch.device("cuda")
-    num_blocks = choose_num_blocks(SHAPE, block_size=16, device=device, gpu_memory_utilization=0.5)
-    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
-    budget = total_bytes // 2 - (total_bytes - free_bytes)
-    assert 0 <= budget - num_blocks * SHAPE.block_bytes(16) < SHAPE.block_bytes(16)
+        choose_num_blocks(SHAPE, block_size=16, budget_bytes=budget)
 
 
 def test_what_is_written_is_gathered() -> None:

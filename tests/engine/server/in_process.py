@@ -26,7 +26,7 @@ from engine.server.messages import EngineReady, Shutdown
 from engine.server.settings import ServerSettings
 from engine.server.tokenizer import Tokenizer
 from engine.settings import EngineSettings
-from telemetry.recorder import NullRecorder
+from telemetry.recorder import NullRecorder, Recorder
 from telemetry.records import RunClock
 from tests.engine.builders import config
 from tests.engine.server.server_process import wait_until
@@ -35,11 +35,16 @@ PID = 4242
 """What this engine says its process is."""
 
 
-def make_core() -> EngineCore:
+def make_core(
+    recorder: Recorder | None = None, *, num_usable_blocks: int = 20, step_seconds: float = 0.0
+) -> EngineCore:
     return EngineCore(
-        config(num_usable_blocks=20),
-        ScriptedRunner(lambda request_id, n: 7),
-        recorder=NullRecorder(),
+        config(num_usable_blocks=num_usable_blocks),
+        ScriptedRunner(
+            lambda request_id, n: 7,
+            step_seconds=lambda output: step_seconds if output.num_scheduled_tokens else 0.0,
+        ),
+        recorder=recorder or NullRecorder(),
         clock=RunClock.start().now,
         model_name="scripted",
     )
@@ -51,10 +56,16 @@ def serving_in_process(
     started_ts: int = 1,
     *,
     settings: ServerSettings | None = None,
+    engine: EngineSettings | None = None,
     tokenizer: Tokenizer | None = None,
+    send_buffer_bytes: int | None = None,
 ) -> Iterator[str]:
-    """Serves a core on a free port and yields the address."""
-    client = _Client(core, started_ts)
+    """Serves a core on a free port and yields the address.
+
+    Args:
+        send_buffer_bytes: what the kernel keeps for a client that does not read; None is as usual.
+    """
+    client = _Client(core, started_ts, engine or EngineSettings(scripted_step_seconds=0.0))
     client.tokenizer = tokenizer
     app = build_app(client, settings or ServerSettings())
 
@@ -67,6 +78,8 @@ def serving_in_process(
     app.router.lifespan_context = lifespan
     http = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        if send_buffer_bytes is not None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
         thread = threading.Thread(target=http.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
@@ -80,8 +93,8 @@ def serving_in_process(
 class _Client(EngineClient):
     """A client that starts a thread where the real one starts a process."""
 
-    def __init__(self, core: EngineCore, started_ts: int) -> None:
-        super().__init__(EngineSettings(scripted_step_seconds=0.0), no_recorder)
+    def __init__(self, core: EngineCore, started_ts: int, settings: EngineSettings) -> None:
+        super().__init__(settings, no_recorder)
         self._core = core
         self._started_ts = started_ts
 

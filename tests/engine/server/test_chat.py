@@ -163,9 +163,9 @@ PART = {"type": "image_url", "image_url": {"url": "data:,"}}
         ({"messages": HELLO, "model": "gpt-4"}, 404, "model", "not served here"),
         ({"messages": HELLO, "prompt": "x"}, 400, "prompt", "not a field"),
         ({"messages": HELLO, "max_tokens": 0}, 400, "max_tokens", "1 or more"),
-        ({"messages": HELLO, "temperature": -1}, 400, "temperature", "0 or more"),
+        ({"messages": HELLO, "temperature": -1}, 400, "temperature", "between 0 and 2"),
         ({"messages": HELLO, "tools": [{"type": "function"}]}, 400, "tools", "not supported"),
-        ({"messages": HELLO, "n": 2}, 400, "n", "not supported"),
+        ({"messages": HELLO, "n": 129}, 400, "n", "between 1 and 128"),
         (
             {"messages": HELLO, "chat_template_kwargs": {"messages": []}},
             400,

@@ -226,7 +226,7 @@ def test_what_can_never_fit_is_refused_with_its_numbers(
         ({"prompt": "a", "max_tokens": 0}, 400, "max_tokens"),
         ({"prompt": "a", "max_tokens": "5"}, 400, "max_tokens"),
         ({"prompt": "a", "temperature": -1}, 400, "temperature"),
-        ({"prompt": "a", "n": 2}, 400, "n"),
+        ({"prompt": "a", "n": 0}, 400, "n"),
         ({"prompt": "a", "stop": [""]}, 400, "stop"),
         ({"prompt": "a", "priority": 2**31}, 400, "priority"),
         ({"prompt": "a", "colour": "red"}, 400, "colour"),

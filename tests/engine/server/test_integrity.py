@@ -6,7 +6,7 @@ import httpx
 import pytest
 from fastapi import Request
 
-from engine.server.integrity import is_from_this_machine
+from engine.server.access import is_from_this_machine
 from tests.engine.server.in_process import make_core, serving_in_process
 from tests.engine.server.server_process import ServerProcess, serving
 from tests.engine.server.test_lifecycle import SLOW, OpenRequest

@@ -85,3 +85,73 @@ def test_it_raises_what_openai_would(client: openai.OpenAI) -> None:
         client.chat.completions.create(
             model=MODEL, messages=[{"role": "user", "content": "x"}], temperature=-1
         )
+
+
+def test_it_gets_several_choices_that_a_seed_repeats(client: openai.OpenAI) -> None:
+    asked = [
+        client.completions.create(model=MODEL, prompt="dice", n=3, seed=5, max_tokens=12)
+        for _ in range(2)
+    ]
+    texts = [[choice.text for choice in answer.choices] for answer in asked]
+    assert texts[0] == texts[1]
+    assert len(set(texts[0])) == 3
+
+
+def test_a_bias_says_what_is_said(client: openai.OpenAI) -> None:
+    letter = ord("k") - 33  # this model's tokens are bytes
+    answer = client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": "Say k."}],
+        logit_bias={str(letter): 100},
+        max_tokens=6,
+    )
+    assert answer.choices[0].message.content == "kkkkkk"
+
+
+def test_penalties_keep_it_from_saying_the_same(client: openai.OpenAI) -> None:
+    letters = {str(ord(letter) - 33): 95 for letter in "abcdefgh"}
+    answer = client.completions.create(
+        model=MODEL,
+        prompt="Sing.",
+        logit_bias=letters,
+        presence_penalty=2,
+        frequency_penalty=2,
+        temperature=0,
+        max_tokens=8,
+        extra_body={"repetition_penalty": 2.0},
+    )
+    assert sorted(answer.choices[0].text) == list("abcdefgh")
+
+
+def test_it_gets_the_logprobs_of_a_completion(client: openai.OpenAI) -> None:
+    answer = client.completions.create(
+        model=MODEL, prompt="Once", max_tokens=5, temperature=0, logprobs=2
+    )
+    logprobs = answer.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.tokens is not None
+    assert logprobs.top_logprobs is not None
+    assert len(logprobs.tokens) == len(logprobs.top_logprobs) == 5
+    assert all(
+        token in top for token, top in zip(logprobs.tokens, logprobs.top_logprobs, strict=True)
+    )
+
+
+def test_it_streams_the_logprobs_of_a_chat(client: openai.OpenAI) -> None:
+    chunks = client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": "Count."}],
+        max_tokens=9,
+        logprobs=True,
+        top_logprobs=2,
+        stream=True,
+        extra_body={"ignore_eos": True},
+    )
+    told = [
+        one
+        for chunk in chunks
+        if (logprobs := chunk.choices[0].logprobs) is not None
+        for one in logprobs.content or ()
+    ]
+    assert [len(one.top_logprobs) for one in told] == [2] * 9
+    assert all(one.logprob <= one.top_logprobs[0].logprob for one in told)

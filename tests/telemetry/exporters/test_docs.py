@@ -12,7 +12,7 @@ from telemetry.exporters.otlp import span_exporter
 from telemetry.exporters.prometheus import render
 from telemetry.vocabulary import EventKind, SkipReason
 from tests.telemetry.exporters.receiver import grpc_receiver, tree_text
-from tests.telemetry.exporters.test_prometheus import Numbers, families
+from tests.telemetry.exporters.test_prometheus import Adapters, Drafts, Numbers, families
 from tests.telemetry.exporters.traced import Traced
 from tests.telemetry.log_builder import LogBuilder
 
@@ -52,7 +52,9 @@ def test_every_metric_of_the_engine_is_listed_with_type_and_labels() -> None:
             family.type,
             {label for sample in family.samples for label in sample.labels} - {"le"},
         )
-        for name, family in families(render(Numbers(cache_config={}))).items()
+        for name, family in families(
+            render(Numbers(cache_config={}, adapters=Adapters(), drafts=Drafts()))
+        ).items()
         if not name.endswith("_created")
     }
     listed = {

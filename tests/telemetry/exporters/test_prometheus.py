@@ -26,6 +26,22 @@ class Buckets:
 
 
 @dataclass
+class Adapters:
+    seconds: float = 1.8e9
+    max_loras: int = 2
+    running: tuple[str, ...] = ("sql", "chat")
+    waiting: tuple[str, ...] = ("legal",)
+
+
+@dataclass
+class Drafts:
+    num_drafts: int = 10
+    num_draft_tokens: int = 28
+    num_accepted_tokens: int = 12
+    num_accepted_tokens_per_pos: tuple[int, ...] = (7, 5, 0)
+
+
+@dataclass
 class Numbers:
     """A snapshot that is no engine's: whatever has these fields can be rendered."""
 
@@ -45,10 +61,13 @@ class Numbers:
     num_finished: dict[str, int] = field(
         default_factory=lambda: {"stop": 2, "length": 3, "abort_client": 1, "abort_api": 1}
     )
+    num_admission_rejections: int = 5
     histograms: dict[str, Buckets] = field(
         default_factory=lambda: {name: Buckets() for name in HISTOGRAMS}
     )
     cache_config: dict[str, str] = field(default_factory=lambda: {"block_size": "16"})
+    adapters: Adapters | None = None
+    drafts: Drafts | None = None
 
 
 def families(page: bytes) -> dict[str, Metric]:
@@ -95,6 +114,34 @@ def test_a_model_name_with_quotes_survives() -> None:
     assert sample.labels == {"engine": "0", "model_name": 'a "model"'}
 
 
+def test_drafts_are_counted_as_vllm_counts_them() -> None:
+    page = render(Numbers(drafts=Drafts()))
+    assert value_of(page, "vllm:spec_decode_num_drafts_total") == 10
+    assert value_of(page, "vllm:spec_decode_num_draft_tokens_total") == 28
+    assert value_of(page, "vllm:spec_decode_num_accepted_tokens_total") == 12
+    by_place = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+    assert [value_of(page, by_place, position=str(n)) for n in range(3)] == [7, 5, 0]
+
+
+def test_an_engine_without_speculation_says_nothing_of_drafts() -> None:
+    assert not any("spec_decode" in name for name in families(render(Numbers())))
+
+
+def test_adapters_are_labels_and_the_value_is_when_that_was_so() -> None:
+    samples = families(render(Numbers(adapters=Adapters())))["vllm:lora_requests_info"].samples
+    (only,) = samples
+    assert only.value == 1.8e9
+    assert only.labels == {
+        "max_lora": "2",
+        "waiting_lora_adapters": "legal",
+        "running_lora_adapters": "sql,chat",
+    }
+
+
+def test_an_engine_without_adapters_says_nothing_of_them() -> None:
+    assert "vllm:lora_requests_info" not in families(render(Numbers()))
+
+
 def test_two_pages_do_not_meet_in_a_global_registry() -> None:
     before = {family.name for family in REGISTRY.collect()}
     render(Numbers())
@@ -105,7 +152,7 @@ def test_two_pages_do_not_meet_in_a_global_registry() -> None:
 @pytest.mark.skipif(not CATALOG.is_file(), reason="vLLM's catalog of metrics is not here")
 def test_every_family_has_the_type_and_labels_that_vllm_gives_it() -> None:
     catalog = {entry["family"]: entry for entry in json.loads(CATALOG.read_text())}
-    page = families(render(Numbers()))
+    page = families(render(Numbers(drafts=Drafts())))
     assert len(page) > 20
     for name, family in page.items():
         theirs = catalog[name]

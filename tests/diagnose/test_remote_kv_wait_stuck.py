@@ -1,0 +1,75 @@
+"""Requests that wait for KV from elsewhere, on runs whose connector stalls on demand."""
+
+from __future__ import annotations
+
+from diagnose.diagnosis import diagnose
+from diagnose.finding import Healthy, Severity
+from engine.connectors.faults import Fate
+from tests.diagnose.injected import NUM_REQUESTS, SECOND, InjectedRun, found, injected, judged
+from tests.diagnose.logs import config, run, storm_arrivals
+
+RULE = "remote-kv-wait-stuck"
+
+
+def test_loads_that_hang_are_found_with_whom_and_what_they_hold() -> None:
+    finding = found(injected("load=stall:n=4"), RULE)
+    numbers = dict(finding.impact.numbers)
+    assert finding.is_open
+    assert finding.severity is Severity.critical
+    assert (numbers["num_waiting"], numbers["num_blocks"]) == (4, 4 * 2)
+    assert numbers["stuck_ns"] is not None
+    assert numbers["stuck_ns"] >= 390 * SECOND
+    assert finding.evidence[3].value == NUM_REQUESTS - 4  # the others came
+    assert len(finding.affected) == 4
+    assert "began at one moment" in finding.cause.sentence
+
+
+def test_it_is_the_verdict_of_a_run_in_which_nothing_else_is_wrong() -> None:
+    assert diagnose(injected("load=stall:n=4")).verdict.rule == RULE
+
+
+def test_a_look_up_without_answer_is_a_wait_too() -> None:
+    finding = found(injected("lookup=stall:n=4", stores=False), RULE)
+    numbers = dict(finding.impact.numbers)
+    assert (numbers["num_waiting"], numbers["num_blocks"]) == (4, 0)
+    assert finding.is_open
+
+
+def test_two_minutes_are_not_reached_and_nothing_is_said() -> None:
+    verdict = judged(injected("load=stall:n=4", seconds=100), RULE)
+    assert isinstance(verdict, Healthy)
+    assert "2 loads came" in verdict.number
+
+
+def test_a_connector_that_is_slow_and_brings_everything_is_no_fault() -> None:
+    """Each load takes 100 s of the engine's clock: the ones behind it are not stuck at 200 s."""
+    released: list[int] = []
+
+    def one_at_a_time(run: InjectedRun) -> None:
+        """The engine's clock is not the threads': a load that hung is let go by hand."""
+        loads = [load for load in run.worker._loads.values() if load.fate.end == "stall"]
+        if len(run.run.recorder.steps) % 20 == 0 and loads:
+            released.append(1)
+            loads[0].fate = Fate()
+            run.worker._submit(loads[0], 0.0, lambda: loads[0].read(run.worker._store))
+
+    log = injected("load=stall:n=6", seconds=700, before_step=one_at_a_time)
+    assert len(released) == 6
+    assert isinstance(judged(log, RULE), Healthy)
+
+
+def test_a_time_out_ends_the_wait() -> None:
+    log = injected("load=stall", load_timeout_seconds=30.0)
+    assert isinstance(judged(log, RULE), Healthy)
+
+
+def test_a_sound_connector_is_healthy() -> None:
+    verdict = judged(injected(), RULE)
+    assert isinstance(verdict, Healthy)
+    assert f"{NUM_REQUESTS} loads came" in verdict.number
+
+
+def test_without_a_connector_nobody_waits_for_one() -> None:
+    verdict = judged(run(config(), storm_arrivals()).log(), RULE)
+    assert isinstance(verdict, Healthy)
+    assert verdict.number == "no connector"
