@@ -6,7 +6,7 @@ A real engine (the tiny Llama, a pool so small that it preempts), recorded by it
 mixture of all its features (`benchmarks/soaking/features.py`), half of them streamed, from callers
 who hang up and whose requests are aborted. An operator pauses it, resets its cache, and has it
 check its books meanwhile. Every 20 seconds everybody waits until the engine is idle, and is
-measured: memory, handles and threads of API, engine, collector and analyst, and KV blocks in use.
+measured: memory, handles and threads of API, engine and collector, and KV blocks in use.
 
 At the end each request must have ended exactly once in the log, as its caller was told; the last
 third of the run must be level with the middle third. Exit code 1 where not.
@@ -36,7 +36,8 @@ from benchmarks.soaking.operator import Operator
 from benchmarks.soaking.verdict import Level, complaints_about_ends, levels
 from telemetry.collector import find_collector, stop_collector
 from telemetry.store import open_log
-from tests.engine.server.server_process import children_of, command_of, read_url
+from telemetry.store.presence import is_collected
+from tests.engine.server.server_process import children_of, command_of, read_url, wait_until
 
 ROUND_SECONDS = 20.0
 IDLE_SECONDS = 30.0
@@ -61,6 +62,7 @@ def main() -> int:
                 samples, callers, operator = asyncio.run(_soak(args, url, process, log, table))
         finally:
             stop_collector(log)
+            wait_until(lambda: not is_collected(log))
         complaints = complaints_about_ends(open_log(log), callers.outcomes)
     found = levels(samples)
     _print(found, samples, callers.outcomes, operator, complaints)
@@ -141,10 +143,7 @@ def _processes(api: int, log: Path) -> dict[str, int]:
     engine = next(pid for pid in children_of(api) if b"spawn_main" in command_of(pid))
     collector = find_collector(log)
     assert collector is not None
-    found = {"API": api, "engine": engine, "collector": collector.pid}
-    for pid in children_of(collector.pid):
-        found["analyst"] = pid
-    return found
+    return {"API": api, "engine": engine, "collector": collector.pid}
 
 
 def _tell(sample: Sample, outcomes: Sequence[Outcome], operator: Operator) -> None:

@@ -25,7 +25,7 @@ WITH held AS (
 SELECT min(ts) AS opened_ts, max(until_ts) AS until_ts, sum(num_repeats)::BIGINT AS num_steps,
        max(step + num_repeats) >= (SELECT max(step + num_repeats) FROM steps WHERE {where})
            AS is_last
-FROM numbered GROUP BY stretch ORDER BY until_ts - opened_ts DESC, opened_ts
+FROM numbered GROUP BY stretch ORDER BY max(until_ts) - min(ts) DESC, min(ts)
 """
 
 

@@ -27,7 +27,6 @@ from telemetry.recorder import Recorder
 from telemetry.records import Event, RequestArrived, RequestFinished
 from telemetry.vocabulary import EventKind, FinishReason, Phase, SkipReason
 
-
 SAVE_SECONDS = 1.0
 """How long the blocks of ended requests are waited for when the engine ends."""
 
@@ -196,8 +195,9 @@ class EngineCore:
     def save_what_is_left(self) -> None:
         """Steps until the blocks of requests that have ended are stored, at most a moment long."""
         until = time.monotonic() + SAVE_SECONDS
-        while self.scheduler.kept and time.monotonic() < until:
+        while self.transfers and self.scheduler.kept and time.monotonic() < until:
             self.step()
+            self.transfers.settle(SAVE_SECONDS)
             self.wait_for_transfers()
         self.scheduler.journal.flush()
 
@@ -258,11 +258,12 @@ class EngineCore:
         self._recorder.enter_phase(output.step, Phase.output)
         self.num_steps = output.step + 1
         now = self._clock()
-        self.stats.step_done(output, results, self._requests, now)
-        for ended in results:
+        told = list(results)  # once: going through columns makes an object of each
+        self.stats.step_done(output, told, self._requests, now)
+        for ended in told:
             if ended.finish_reason is not None:
                 self._forget(self._requests[ended.request_id], ended.finish_reason)
-        return results
+        return StepOutputs(told)
 
     def snapshot(self) -> StatsSnapshot:
         """Returns the engine's numbers as they are now."""

@@ -23,9 +23,9 @@ from engine.offline.progress import progress_bar
 from engine.offline.prompts import Message, Prompt, PromptReader, TokenIds
 from engine.offline.results import Completion, PromptResult, RequestMetrics
 from engine.sampling import SamplingParams
-from engine.server.tokenizer import Tokenizer
 from engine.settings import EngineSettings
 from engine.starting import start_engine
+from engine.text.tokenizer import Tokenizer
 from telemetry.recorder import NullRecorder, Recorder
 from telemetry.records import RunClock
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,13 @@ from engine.connectors.no_blocks import NoBlocks
 from engine.connectors.worker import KVTransferWorker
 from engine.identity import DeviceMemory
 from engine.lora.store import AdapterStore
+from engine.memory_limits import (
+    EngineMemoryError,
+    check_pool,
+    host_bytes,
+    kv_budget,
+    told_as_memory_error,
+)
 from engine.runner import Runner
 from engine.runner.scripted import ScriptedRunner
 from engine.settings import MIN_GPU_BLOCKS, EngineSettings
@@ -26,7 +33,6 @@ from telemetry.vocabulary import Phase
 
 if TYPE_CHECKING:
     from engine.runner.attention_backend import MakeBackend
-    from engine.runner.device_profile import DeviceProfile
     from engine.runner.drafters import DrafterParts
     from engine.runner.model import LoadedModel
     from engine.runner.model_runner import ModelRunner
@@ -34,10 +40,6 @@ if TYPE_CHECKING:
 SCRIPTED_VOCAB_SIZE = 256
 SCRIPTED_MAX_POSITION = 4096
 SCRIPTED_NUM_BLOCKS = 8192
-
-
-class EngineMemoryError(ValueError):
-    """The settings ask for more memory than there is; the message says which of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,17 +147,20 @@ def _load_model(settings: EngineSettings, phase_hook: Callable[[Phase], None]) -
     )
     profile = None
     if model.device.type == "cuda":
-        profile = profile_cuda(model.device, measured, make_runner)
+        with told_as_memory_error(measured):
+            profile = profile_cuda(model.device, measured, make_runner)
     num_gpu_blocks = choose_num_blocks(
         model.kv_shape,
         block_size=settings.block_size,
-        budget_bytes=_kv_budget(settings, profile),
+        budget_bytes=kv_budget(settings, profile),
         override=settings.num_gpu_blocks_override,
         draft_block_bytes=0 if drafter_parts is None else drafter_parts.block_bytes,
     )
     config = settings.config(
         num_gpu_blocks=num_gpu_blocks, max_position=model.max_position, kv_groups=kv_groups
     )
+    chosen = replace(config.compilation, attention_backend=attention.name)
+    config = replace(config, compilation=chosen)
     check_kv_groups(config)
     block_bytes = model.kv_shape.block_bytes(settings.block_size)
     weights_bytes = model.weights_bytes
@@ -163,7 +168,7 @@ def _load_model(settings: EngineSettings, phase_hook: Callable[[Phase], None]) -
         block_bytes += drafter_parts.block_bytes
         weights_bytes += drafter_parts.weights_bytes
     total_bytes = None if profile is None else profile.memory.total_bytes
-    _check_pool(num_gpu_blocks * block_bytes, total_bytes or _host_bytes(), num_gpu_blocks)
+    check_pool(num_gpu_blocks * block_bytes, total_bytes or host_bytes(), num_gpu_blocks)
     runner = make_runner(config, phase_hook)
     graph_bytes = None if profile is None else record_cuda_graphs(runner, config, profile)
     notes = {}
@@ -268,17 +273,6 @@ def _make_runner(
         ) from error
 
 
-def _kv_budget(settings: EngineSettings, profile: DeviceProfile | None) -> int:
-    """Returns the memory for the KV cache: what was set, what was measured, or 1 GiB on CPU."""
-    from engine.runner.kv_tensors import CPU_KV_BYTES
-
-    if settings.kv_cache_memory_bytes is not None:
-        return settings.kv_cache_memory_bytes
-    if profile is None:
-        return CPU_KV_BYTES
-    return profile.memory.kv_budget(settings.gpu_memory_utilization)
-
-
 def _connect(
     settings: EngineSettings, config: EngineConfig, model: LoadedModel, runner: ModelRunner
 ) -> KVTransferWorker | None:
@@ -301,23 +295,6 @@ def _connect(
         lambda: kv_manifest(model, config.cache.block_size),
     )
     return runner.transfers
-
-
-def _check_pool(kv_bytes: int, memory_bytes: int, num_gpu_blocks: int) -> None:
-    """Refuses a KV pool larger than the memory that it would lie in.
-
-    Raises:
-        EngineMemoryError: it is.
-    """
-    if kv_bytes > memory_bytes:
-        raise EngineMemoryError(
-            f"{num_gpu_blocks:,} KV blocks need {kv_bytes:,} bytes, but there are "
-            f"{memory_bytes:,}: lower --num-gpu-blocks-override or --block-size"
-        )
-
-
-def _host_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _leave_a_core_free() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+
+from engine.structured_output.wishes import StructuredOutputKind, complaint_about
 
 MAX_BIAS = 100
 
@@ -16,19 +17,25 @@ RANGES = (
 )
 """Numbers that lie between two others, as OpenAI's API and vLLM have them."""
 
-StructuredOutputKind = Literal["json", "json_object", "regex", "choice", "grammar"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructuredOutputsParams:
     """What an output has to look like: of which kind, and its text.
 
     `spec` is a JSON schema as JSON text, a regular expression, a JSON list of texts (choice), a
-    grammar in EBNF, or nothing (json_object: any JSON object).
+    grammar in EBNF or Lark, or nothing (json_object: any JSON object).
+
+    Raises:
+        ValueError: the schema cannot be enforced, or there is no choice.
     """
 
     kind: StructuredOutputKind
-    spec: str
+    spec: str = ""
+
+    def __post_init__(self) -> None:
+        complaint = complaint_about(self.kind, self.spec)
+        if complaint is not None:
+            raise ValueError(complaint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

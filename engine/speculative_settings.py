@@ -138,4 +138,6 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ConfigError(f"{name} is {value!r} in {FLAG}: choose {' or '.join(choices)}")
+        raise ConfigError(
+            f"{name} is {value!r} in {FLAG}: choose {', '.join(choices[:-1])} or {choices[-1]}"
+        )

@@ -192,6 +192,8 @@ def _state(facts: StepFacts) -> list[str]:
         f"{_number(step['num_decode_tokens'])} decode, "
         f"{_number(step['num_recomputed_tokens'])} computed before"
     )
+    if step["num_placed"]:
+        tokens += f", {_number(step['num_placed'])} drafts ({_number(step['num_accepted'])} right)"
     let_in = ", ".join(_number(step[n]) for n in ("num_admitted", "num_resumed", "num_preempted"))
     lines = [
         (

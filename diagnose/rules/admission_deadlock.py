@@ -54,6 +54,18 @@ ID = "admission-deadlock"
 MIN_STUCK_NS = 30 * NS
 """How long nothing may move. Source: playbook."""
 
+OVERSIZE = "request-exceeds-kv-capacity"
+CAUSES = (
+    OVERSIZE,
+    "connector-parked-deadlock",
+    "encoder-budget-zero-progress",
+    "deferred-slot-exhaustion",
+    "remote-kv-wait-stuck",
+    "kv-block-leak",
+    "grammar-wait-stall",
+)
+"""Rules whose finding names the cause of a standstill, the most certain first."""
+
 STUCK_SQL = """
 WITH stuck AS (
     SELECT *, (step <> lag(step + num_repeats, 1, 0) OVER (ORDER BY step))::INTEGER AS is_first
@@ -91,7 +103,13 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     if longest is None or longest["stuck_ns"] < MIN_STUCK_NS:
         number = f"longest {duration(longest['stuck_ns'])}" if longest else "0 steps"
         return Healthy(rule=ID, name="stuck scheduler", number=number)
-    return _finding(context, longest, earlier.get("request-exceeds-kv-capacity"))
+    return _finding(context, longest, _cause_in(earlier))
+
+
+def _cause_in(earlier: Earlier) -> Finding | None:
+    """Returns what another rule found that explains the standstill."""
+    found = (earlier.get(rule) for rule in CAUSES)
+    return next((verdict for verdict in found if isinstance(verdict, Finding)), None)
 
 
 def _measured(context: Context, row: dict[str, Any]) -> dict[str, Any]:
@@ -108,14 +126,16 @@ def _measured(context: Context, row: dict[str, Any]) -> dict[str, Any]:
     return row | {"until_ts": until, "is_open": is_open, "stuck_ns": until - row["opened_ts"]}
 
 
-def _finding(context: Context, stuck: dict[str, Any], oversize: RuleVerdict | None) -> Finding:
+def _finding(context: Context, stuck: dict[str, Any], why: Finding | None) -> Finding:
     is_open, waited = stuck["is_open"], duration(stuck["stuck_ns"])
     span = Span(opened_ts=stuck["opened_ts"], cleared_ts=None if is_open else stuck["until_ts"])
-    cause = oversize.cause if isinstance(oversize, Finding) else _unknown_cause(stuck)
+    cause = _unknown_cause(stuck) if why is None else why.cause
     waiting = plural(stuck["num_waiting"], "request")
     sentence = f"Nothing ran for {waited} while {waiting} waited"
-    if isinstance(oversize, Finding):
-        sentence += f": request {oversize.affected[0].request} can never fit."
+    if why is not None and why.rule == OVERSIZE:
+        sentence += f": request {why.affected[0].request} can never fit."
+    elif why is not None:
+        sentence += f": see {why.rule}."
     else:
         sentence += f"; admission stopped at {stuck['stop_reason'] or 'an unrecorded reason'}."
     return Finding(
@@ -124,9 +144,9 @@ def _finding(context: Context, stuck: dict[str, Any], oversize: RuleVerdict | No
         rule_version=RULE.version,
         severity=Severity.critical,
         confidence=Confidence(
-            level="high" if isinstance(oversize, Finding) else "medium",
+            level="medium" if why is None else "high",
             why="standing still is measured"
-            + ("" if isinstance(oversize, Finding) else "; no measured rule names the cause"),
+            + ("; no measured rule names the cause" if why is None else ""),
         ),
         span=span,
         engine=context.scope.engine,
@@ -141,7 +161,7 @@ def _finding(context: Context, stuck: dict[str, Any], oversize: RuleVerdict | No
         ),
         num_affected=stuck["num_waiting"],
         actions=(_probe_progress(context),),
-        missing=() if isinstance(oversize, Finding) else ("a rule that explains the stop",),
+        missing=("a rule that explains the stop",) if why is None else (),
         data_quality=context.data_quality,
     )
 

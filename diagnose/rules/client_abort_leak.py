@@ -59,7 +59,7 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where requests outlived their clients."""
     if context.settings.source not in (None, "stepscope"):
         why = "this source does not see clients leave"
-        return not_measured(ID, ("request_events.client_gone",), why)
+        return not_measured(ID, ("request_events.kind",), why)
     gone = context.rows(SQL)
     late = [row for row in gone if row["lag_ns"] > MAX_LAG_NS]
     if not late:

@@ -39,7 +39,7 @@ from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity
 from diagnose.reading import read_row
 from diagnose.rule import Context, Earlier, Rule
 from diagnose.saying import finding, healthy, measured, ruled_out, undetermined
-from diagnose.words import connector_name, plural
+from diagnose.words import connector_name, harmless, plural
 
 ID = "kv-load-failure"
 
@@ -52,7 +52,7 @@ WHERE engine = {engine} AND ts <= {end}
 
 SQL = """
 WITH marks AS (
-    SELECT request, seq, ts, kind, num_tokens, num_invalid_blocks, policy,
+    SELECT request, seq, ts, kind, num_tokens, num_invalid_blocks, policy, text,
            CASE WHEN kind = event_kind('load_started') OR num_external_tokens > 0
                 THEN num_hit_tokens END AS num_local,
            CASE WHEN kind = event_kind('load_started') THEN num_tokens
@@ -80,6 +80,7 @@ SELECT count(*) FILTER (is_failed) AS num_failed,
        count(DISTINCT e.request) AS num_requests,
        coalesce(sum(greatest(num_asked::BIGINT - num_came, 0)), 0)::BIGINT AS num_tokens,
        sum(num_invalid_blocks)::BIGINT AS num_invalid_blocks,
+       mode(e.text) FILTER (is_failed) AS why,
        count(DISTINCT e.request) FILTER (f.reason = finish_reason('error')) AS num_errors
 FROM failures AS e
 LEFT JOIN request_finishes AS f ON f.engine = {engine} AND f.request = e.request
@@ -155,6 +156,8 @@ def _became(seen: dict[str, Any]) -> str:
 def _cause(seen: dict[str, Any]) -> Cause:
     if not seen["num_failed"]:
         return Cause(kind="stuck_loads", sentence="stuck loads: none failed, all were given up")
+    if seen["why"] is not None:
+        return undetermined(f"the connector says most often: {harmless(seen['why'], 160)}")
     return undetermined("a link, a store, a version or a producer; the record has no more")
 
 

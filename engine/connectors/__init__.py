@@ -1,10 +1,18 @@
-"""Connectors, as far as the scheduler asks them: what lies elsewhere, and who brings it.
+"""Connectors: what lies elsewhere, and who brings it. The scheduler knows the protocols alone.
 
 A KV connector answers for a request how many tokens beyond its local hit it can bring. A
 synchronous load is part of the step; an asynchronous one takes blocks, runs beside the steps, and
 is reported by the runner when it is done (`ModelRunnerOutput.finished_recving`). An encoder
 connector answers for an encoder item; its transfers are asynchronous, and reported by key
 (`finished_ec_recving`, `failed_ec_recving`). `metadata` is what a step tells the workers.
+
+The KV connectors of this engine keep blocks under keys in a store:
+
+* `block_store`: the interface; `host_memory` and `shared_directory` (`block_file`) are the stores.
+* `block_keys`: the keys. `store_connector`: the scheduler's side.
+* `worker`: the runner's side, with `transfers` and `transfer_threads`; `no_blocks` stands in for
+  the KV cache where there is no model (`engine.runner.paged_blocks` where there is).
+* `settings`: `--kv-transfer-config`; `faults`: `--inject`; `building` puts it all together.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class Fault:
             raise ConfigError(f"--inject {text}: only a load fails half-way; use {stage}=fail")
         numbers = _numbers(text, kind, [each for each in arguments.split(",") if each])
         return cls(
-            stage=cast(Stage, stage),
-            kind=cast(Kind, kind),
+            stage=cast("Stage", stage),
+            kind=cast("Kind", kind),
             delay_seconds=numbers.get("seconds", 0.0),
             probability=numbers.get("p", 1.0),
             count=int(numbers["n"]) if "n" in numbers else None,

@@ -37,10 +37,15 @@ class TransferThreads:
             heapq.heappush(self._jobs, (due, next(self._numbers), job))
             self._changed.notify()
 
+    def settle(self, seconds: float) -> None:
+        """Waits until no job is due or being done, at most so long."""
+        with self._changed:
+            self._changed.wait_for(self._is_idle, seconds)
+
     def close(self, *, drain_seconds: float = 0.0) -> None:
         """Ends the threads; jobs that are due have so long to be done, the others are dropped."""
+        self.settle(drain_seconds)
         with self._changed:
-            self._changed.wait_for(self._is_idle, drain_seconds)
             self._is_closed = True
             self._jobs.clear()
             self._changed.notify_all()

@@ -9,6 +9,8 @@ from engine.connectors.faults import Fate
 from engine.connectors.store_connector import BlocksToSave
 from engine.kv_cache.block_index import BlockKey
 
+ASKED_FOR = "the fault was asked for (--inject)"
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Load:
@@ -35,6 +37,7 @@ class Load:
         num_blocks = len(self.keys)
         if self.fate.end in ("fail", "fail_half"):
             num_blocks = num_blocks // 2 if self.fate.end == "fail_half" else 0
+            self.error = ASKED_FOR
         for key in self.keys[:num_blocks]:
             if not self.is_wanted:
                 return
@@ -69,7 +72,7 @@ class Save:
         if self.fate.end == "lose":
             return
         if self.fate.end == "fail":
-            self.error = "a fault was asked for"
+            self.error = ASKED_FOR
             return
         for key, payload in zip(self.blocks.keys, self.payload, strict=True):
             try:

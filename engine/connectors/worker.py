@@ -33,6 +33,8 @@ from engine.scheduler.output import KVSaves, ModelRunnerOutput, SchedulerOutput
 MAX_BYTES_ON_THEIR_WAY = 256 << 20
 """Copies that wait to be written; while there are more, nothing further is saved."""
 
+UNKNOWN = "it is not known why"
+
 DRAIN_SECONDS = 1.0
 """How long saves that were begun may take when the engine ends."""
 
@@ -70,6 +72,7 @@ class TransferReport:
     finished_sending: set[str] = field(default_factory=set)
     failed_recving: set[str] = field(default_factory=set)
     invalid_block_ids: set[int] = field(default_factory=set)
+    recving_errors: dict[str, str] = field(default_factory=dict)
     saves_started: set[str] = field(default_factory=set)
     saves_finished: set[str] = field(default_factory=set)
     saves_failed: set[str] = field(default_factory=set)
@@ -84,6 +87,7 @@ class TransferReport:
             finished_sending=frozenset(self.finished_sending),
             failed_recving=frozenset(self.failed_recving),
             invalid_block_ids=frozenset(self.invalid_block_ids),
+            recving_errors=self.recving_errors,
             kv_saves=self._saves() if has_saves else None,
             connector_ns=self.connector_ns,
         )
@@ -163,6 +167,10 @@ class KVTransferWorker:
         """Waits until there is something to report, at most so long."""
         if self._has_ended.wait(seconds):
             self._has_ended.clear()
+
+    def settle(self, seconds: float) -> None:
+        """Waits until what is due has been done, at most so long."""
+        self._threads.settle(seconds)
 
     def close(self) -> None:
         """Ends the threads; saves that were begun have a moment to be done."""
@@ -291,6 +299,7 @@ class KVTransferWorker:
         report.finished_recving.add(load.request_id)
         if load.is_wanted and load.fate.end == "fail":
             report.failed_recving.add(load.request_id)
+            report.recving_errors[load.request_id] = load.error or UNKNOWN
             self.connector.load_failed(load.request_id, 0)
         elif load.is_wanted:
             self._put(load, report)
@@ -302,6 +311,7 @@ class KVTransferWorker:
             self._blocks.write(load.block_ids[:num_loaded], np.stack(load.payloads))
         if num_loaded < len(load.block_ids):
             report.invalid_block_ids.update(load.block_ids[num_loaded:])
+            report.recving_errors[load.request_id] = load.error or UNKNOWN
             self.connector.load_failed(load.request_id, load.first + num_loaded)
 
     # ------------------------------------------------------------------------------------ both ways

@@ -1,7 +1,7 @@
 """Adapters on the device, added to the model's own linear layers.
 
-A layer that can be adapted keeps its place and its weights and becomes an `AdaptedLinear` (or
-`AdaptedConv1D`). It holds the adapters of all slots side by side:
+A layer that can be adapted keeps its place, its weights and the way it multiplies them, and becomes
+an `AdaptedLinear` (or another class of that kind). It holds the adapters of all slots side by side:
 
     down  [num_slots * max_rank, in_features]     slot s has the rows from s * max_rank on,
     up    [num_slots * max_rank, out_features]    behind its rank they are zero
@@ -29,6 +29,7 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from engine.lora.reading import Adaptable, LayerShape, LoadedAdapter
+from engine.runner.cpu_linear import PackedLinear
 from engine.runner.to_device import to_device
 
 MAX_MASKED = 512
@@ -118,36 +119,35 @@ class StackedAdapters:
             (output if tokens is None else output[tokens]).addmm_(low, up)
 
 
-class AdaptedLinear(nn.Linear):
+class _WithAdapters(nn.Module):
+    """What a layer with adapters does beside what it did before."""
+
+    adapters: StackedAdapters
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        """Returns the layer's output, with what adapters add."""
+        output: torch.Tensor = super().forward(given)
+        mapping = self.adapters.active.mapping
+        if mapping is not None:
+            self.adapters.add_to(output, given, mapping)
+        return output
+
+
+class AdaptedLinear(_WithAdapters, nn.Linear):
     """A linear layer with adapters."""
 
-    adapters: StackedAdapters
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002  # torch's name
-        """Returns the layer's output, with what adapters add."""
-        output = super().forward(input)
-        mapping = self.adapters.active.mapping
-        if mapping is not None:
-            self.adapters.add_to(output, input, mapping)
-        return output
+class AdaptedPackedLinear(_WithAdapters, PackedLinear):
+    """A linear layer whose weights are packed for the CPU, with adapters."""
 
 
-class AdaptedConv1D(Conv1D):  # type: ignore[misc]
+class AdaptedConv1D(_WithAdapters, Conv1D):  # type: ignore[misc]
     """GPT-2's linear layer, which keeps its weights transposed, with adapters."""
-
-    adapters: StackedAdapters
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Returns the layer's output, with what adapters add."""
-        output: torch.Tensor = super().forward(x)
-        mapping = self.adapters.active.mapping
-        if mapping is not None:
-            self.adapters.add_to(output, x, mapping)
-        return output
 
 
 _ADAPTED: dict[type[nn.Module], type[nn.Module]] = {
     nn.Linear: AdaptedLinear,
+    PackedLinear: AdaptedPackedLinear,
     Conv1D: AdaptedConv1D,
 }
 

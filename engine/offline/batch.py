@@ -9,8 +9,8 @@ from engine.core import EngineCore, NewRequest
 from engine.offline.results import Completion
 from engine.scheduler import RequestOutput, SchedulerOutput
 from engine.scheduler.output import TokenLogprobs
-from engine.server.completion_text import CompletionText
-from engine.server.tokenizer import Tokenizer
+from engine.text.completion_text import CompletionText
+from engine.text.tokenizer import Tokenizer
 from telemetry.vocabulary import FinishReason
 
 GRAMMAR_WAIT_SECONDS = 0.05

@@ -8,9 +8,18 @@
 * `input_batch`: the persistent batch in numpy, driven by the scheduler's deltas alone, and its
   `batch_inputs`; `grouping`: which of its sequences attend together.
 * `layer_groups`: which layers share block tables; `kv_tensors`: the paged KV cache and how many
-  blocks fit; `attention`: attention over it, called by the `transformers` model
-  (`attention_metadata` is what a step's layers share, `attention_math` the arithmetic).
-* `sampler`: from logits to tokens (`sample_rows` are what goes in and comes out).
+  blocks fit; `attention`: attention over it, called by the `transformers` model. What attends is an
+  `attention_backend`: gathering (`attention_metadata` is what a step's layers share,
+  `gathered_attention` and `attention_math` the work), or on CUDA one of `kernels`.
+* `forward_pass`: a step's, as a CUDA graph where one fits (`decode_shapes`, `decode_buffers`,
+  `graphs`). `device_profile`: what `largest_step` and graphs need of a device's memory, measured by
+  `memory_profile`; `device_notes` tells it.
+* `sampler`: from logits to tokens (`sample_rows` are what goes in and comes out); `rejection`
+  verifies drafts that were drawn from another distribution.
+* `drafter`: who guesses the next step's tokens, `ngram_drafter` or `model_drafter`, made by
+  `drafters`; `drafting` is their place in a runner.
+* `paged_blocks`: whole blocks of the KV cache as bytes, for a KV connector; `kv_manifest`: whose
+  they are.
 * `model_runner`: all of it in one `execute()`.
 
 Importing this package loads no torch. It does tell torch's threads, unless the environment says

@@ -12,6 +12,7 @@ from engine.compilation import AttentionBackendName
 from engine.runner.attention_metadata import AttentionMetadata, GroupTensors
 from engine.runner.batch_inputs import BatchInputs
 from engine.runner.decode_buffers import DecodeBuffers
+from engine.runner.decode_mirror import DecodeMirrors
 from engine.runner.decode_shapes import DecodeShape, PaddedDecodes
 from engine.runner.gathered_attention import MAX_GATHERED_BYTES, GatheredAttention
 from engine.runner.kv_tensors import PagedKVCache
@@ -50,15 +51,25 @@ MakeBackend = Callable[[PagedKVCache], AttentionBackend]
 
 
 class GatherBackend:
-    """Gathers keys and values, and attends with torch: for every model, on every device."""
+    """Gathers keys and values, and attends with torch: for every model, on every device.
+
+    On CPU a batch that decodes on and on has what it gathered kept (`decode_mirror`).
+    """
 
     name: AttentionBackendName = "TORCH_SDPA"
 
     def __init__(self, cache: PagedKVCache) -> None:
         self._cache = cache
+        on_cpu = cache.layers[0].device.type == "cpu" and cache.layers[0].dtype != torch.float16
+        self._mirrors = DecodeMirrors(cache) if on_cpu else None
 
     def step(self, inputs: BatchInputs) -> StepAttention:
         """Returns the attention of a step."""
+        if self._mirrors is None:
+            return self._gathered(inputs)
+        return self._mirrors.step(inputs, lambda: self._gathered(inputs))
+
+    def _gathered(self, inputs: BatchInputs) -> StepAttention:
         return AttentionMetadata.build(inputs, self._cache, self._cache.layers[0].device)
 
     def for_graph(self, buffers: DecodeBuffers, shape: DecodeShape) -> GraphAttention | None:

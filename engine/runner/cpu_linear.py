@@ -5,7 +5,7 @@ layers that read the same input (query, key and value; gate and up) are multipli
 costs the memory of the packed weights. The layers keep their own, which everybody else goes on to
 see, and are packed when they are first asked, so what changes weights has to do it before.
 
-A layer with LoRA adapters is another kind of layer, and is left as it is.
+A layer may get LoRA adapters afterwards: what they add is added to its output, in place.
 """
 
 from __future__ import annotations

@@ -37,9 +37,9 @@ class Drafting:
     def propose(
         self, batch: InputBatch, inputs: BatchInputs, sampler: Sampler
     ) -> dict[str, list[int]]:
-        """Returns drafts behind the tokens that have just been committed."""
+        """Returns drafts behind the tokens that have just been committed, if these count."""
         drafts = self._drafter.propose(batch, inputs, sampler)
         for place in inputs.sampling_seqs.tolist():
             self._drawn_from.pop(inputs.request_ids[place], None)
         self._drawn_from.update(drafts.logits)
-        return drafts.token_ids
+        return {name: ids for name, ids in drafts.token_ids.items() if name not in batch.void}

@@ -114,7 +114,7 @@ class DecodeGraphs:
         model: whose forward pass is recorded.
         backend: of its attention.
         buffers: where the graphs read their inputs.
-        shapes: what to record, in this order; those that do not pay with this backend are left out.
+        shapes: what to record, largest first; those that do not pay with this backend are left out.
 
     Raises:
         GraphCaptureError: the forward pass cannot be recorded.
@@ -133,6 +133,7 @@ class DecodeGraphs:
         self._model = model
         self._buffers = buffers
         self._block_size = block_size
+        self._logits: torch.Tensor | None = None
         self._recorded: dict[DecodeShape, _Recorded] = {}
         for shape in shapes:
             attention = backend.for_graph(buffers, shape)
@@ -159,6 +160,15 @@ class DecodeGraphs:
         recorded.attention.plan(decodes)
         return recorded.launch
 
+    def _place_of(self, logits: torch.Tensor) -> torch.Tensor:
+        """Returns where the logits of all shapes go: each on its own would hold on to its memory.
+
+        The largest shape comes first, and the first run of it is not recorded.
+        """
+        if self._logits is None:
+            self._logits = torch.empty_like(logits)
+        return self._logits[: len(logits)]
+
     def _record(self, shape: DecodeShape, attention: GraphAttention, capturer: Capturer) -> None:
         idle = pad_decodes(_nobody(self._buffers), shape, self._block_size)
         self._buffers.fill(idle)
@@ -167,7 +177,7 @@ class DecodeGraphs:
         every_token = torch.arange(num_tokens, device=self._buffers.device)
 
         def run() -> torch.Tensor:
-            return self._model.logits(
+            logits = self._model.logits(
                 ForwardInputs(
                     token_ids=self._buffers.token_ids[:num_tokens],
                     positions=self._buffers.positions[:num_tokens],
@@ -175,6 +185,7 @@ class DecodeGraphs:
                     metadata=attention.step(),
                 )
             )
+            return self._place_of(logits).copy_(logits)
 
         self._recorded[shape] = _Recorded(attention, capturer.capture(run))
 

@@ -26,7 +26,13 @@ from engine.kv_cache import BlockIds
 from engine.runner.batch_error import BatchError
 from engine.runner.batch_inputs import BatchInputs
 from engine.runner.grouping import batch_order
-from engine.scheduler.output import CachedRequestData, NewRequestData, SchedulerOutput
+from engine.scheduler.decode_order import DecodeOrder
+from engine.scheduler.output import (
+    CachedRequestData,
+    DecodeBatch,
+    NewRequestData,
+    SchedulerOutput,
+)
 
 IntArray = npt.NDArray[np.int64]
 
@@ -65,6 +71,8 @@ class InputBatch:
         self.void: set[str] = set()
         """Requests whose last step does not count; see `make_void`."""
         self._free_rows = list(range(max_num_seqs))
+        self._decode_order: DecodeOrder | None = None
+        self._decode_rows: IntArray = np.zeros(0, np.int64)
 
     @property
     def request_ids(self) -> frozenset[str]:
@@ -97,10 +105,12 @@ class InputBatch:
             self._away.discard(request_id)
         for new in output.scheduled_new_reqs:
             self._add_new(new)
-        for cached in output.scheduled_cached_reqs:
+        for cached in output.other_cached_reqs:
             if cached.resumed:
                 self._add_resumed(cached)
-        self._extend([cached for cached in output.scheduled_cached_reqs if not cached.resumed])
+        if output.decodes is not None:
+            self._extend_decodes(output.decodes)
+        self._extend([cached for cached in output.other_cached_reqs if not cached.resumed])
 
     def prepare(
         self,
@@ -316,7 +326,28 @@ class InputBatch:
         num_outputs = cached.num_output_tokens - len(cached.new_token_ids)
         self.num_tokens[row] = self.num_prompt_tokens[row] + num_outputs
         self.num_computed_tokens[row] = cached.num_computed_tokens
+        self.num_draft_computed_tokens[row] = min(
+            self.num_draft_computed_tokens[row], cached.num_computed_tokens
+        )
         self.void.discard(cached.request_id)
+
+    def _extend_decodes(self, decodes: DecodeBatch) -> None:
+        """Does what `_extend` does, with columns; what is out of the ordinary is told one by one.
+
+        Who they are seldom changes, so their rows are looked up once for as long as they last.
+        """
+        if decodes.order is not self._decode_order:
+            self._decode_order = decodes.order
+            self._decode_rows = np.array([self.row_of(name) for name in decodes.request_ids])
+        rows = self._decode_rows
+        differ = (self.num_computed_tokens[rows] != decodes.num_computed_tokens) | (
+            self.num_tokens[rows] != decodes.num_tokens
+        )
+        if self.void or differ.any():
+            self._extend(list(decodes.as_cached_requests()))
+            return
+        for i in decodes.new_blocks:
+            self._append_blocks(int(rows[i]), decodes.request_ids[i], decodes.blocks_of(i))
 
     def _extend(self, running: list[CachedRequestData]) -> None:
         """Gives running requests their new blocks, once their progress is agreed upon."""
@@ -360,6 +391,7 @@ class InputBatch:
         row = self._rows.pop(request_id, None)
         if row is None:
             return False
+        self._decode_order = None
         self.void.discard(request_id)
         self.block_tables[:, row, : self.num_blocks[:, row].max()] = 0
         self.num_blocks[:, row] = self.num_tokens[row] = self.num_computed_tokens[row] = 0

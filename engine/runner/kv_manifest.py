@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from hashlib import blake2b
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -41,7 +41,8 @@ def fingerprint(model: LoadedModel) -> str:
     size: models that differ nowhere among them would have to be made on purpose.
     """
     digest = blake2b(digest_size=16)
-    config = {k: v for k, v in model.module.config.to_dict().items() if k not in _SAYS_NOTHING}
+    whole: dict[str, Any] = cast("Any", model.module).config.to_dict()
+    config = {name: value for name, value in whole.items() if name not in _SAYS_NOTHING}
     digest.update(json.dumps(config, sort_keys=True, default=str).encode())
     for name, weight in sorted(model.module.state_dict().items()):
         digest.update(f"{name}\0{tuple(weight.shape)}\0{weight.dtype}\0".encode())

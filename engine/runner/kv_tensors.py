@@ -4,7 +4,7 @@ A tensor is `[num_blocks, block_size, num_kv_heads, key_dim + value_dim]`: of ea
 key, then its value. So a block is one contiguous piece of memory, and one gather or one write a
 layer serves keys and values together. A tensor is shared by the layers at one place of all groups
 (`layer_groups`). Which block holds what is the scheduler's business (`engine.kv_cache`); block 0 is
-its null block and is never written.
+its null block, which only padding writes to.
 """
 
 from __future__ import annotations

@@ -159,16 +159,14 @@ def ready_model(
     """
     module = module.eval()
     device = next(module.parameters()).device
-    adapted = None
-    if lora is not None:
-        adapted = adapt_layers(
-            module, max_loras=lora.max_loras, max_lora_rank=lora.max_lora_rank
-        )
     num_bytes = sum(p.numel() * p.element_size() for p in module.parameters())
     layers = ask_layers(module, config)
     if device.type == "cpu":
         fuse_norms(module)
         pack_linear_layers(module, dtype)
+    adapted = None
+    if lora is not None:
+        adapted = adapt_layers(module, max_loras=lora.max_loras, max_lora_rank=lora.max_lora_rank)
     return LoadedModel(
         module=module,
         name=name,

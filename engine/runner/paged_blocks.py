@@ -44,5 +44,6 @@ class PagedBlocks:
         device = self._tensors[0].device
         ids = torch.tensor(block_ids, device=device)
         content = torch.from_numpy(np.ascontiguousarray(payload)).to(device)
-        for tensor, part in zip(self._tensors, content.split(self._widths, dim=1), strict=True):
+        parts = torch.split(content, self._widths, dim=1)
+        for tensor, part in zip(self._tensors, parts, strict=True):
             tensor.index_copy_(0, ids, part)

@@ -7,7 +7,7 @@ two requests could each hold half of the pool and wait for the other half.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 
 from engine.kv_cache import PrefixHits
 from engine.request import Request, RequestStatus, StaleOutput
@@ -208,8 +208,8 @@ def take_failures(
         state.decodes.dissolve()
     for request in state.kv_holding_waiting:
         if request.is_loading:
-            _cut_load(state, request, invalid, request.request_id in failed)
-    return set(_cut_running(state, output, invalid))
+            _cut_load(state, request, runner_output)
+    return set(_cut_running(state, output, runner_output))
 
 
 def fails_requests(state: SchedulerState) -> bool:
@@ -218,20 +218,21 @@ def fails_requests(state: SchedulerState) -> bool:
     return connector is not None and connector.load_failure_policy == "fail"
 
 
-def _cut_load(
-    state: SchedulerState, request: Request, invalid: Collection[int], whole: bool
-) -> None:
+def _cut_load(state: SchedulerState, request: Request, runner_output: ModelRunnerOutput) -> None:
+    invalid, name = runner_output.invalid_block_ids, request.request_id
+    whole = name in runner_output.failed_recving
     position = 0 if whole else state.kv.first_invalid_token(request, set(invalid))
     if position is None or position >= request.num_computed_tokens:
         return
     request.num_computed_tokens = position
-    state.journal.load_failed(request, None if whole else state.kv.places_of(request, invalid))
+    places = None if whole else state.kv.places_of(request, invalid)
+    state.journal.load_failed(request, places, runner_output.recving_errors.get(name))
     if fails_requests(state):
         state.failed[request] = "its KV could not be loaded"
 
 
 def _cut_running(
-    state: SchedulerState, output: SchedulerOutput, invalid: Iterable[int]
+    state: SchedulerState, output: SchedulerOutput, runner_output: ModelRunnerOutput
 ) -> Iterator[Request]:
     """Cuts running requests back to their first block that failed to load.
 
@@ -239,7 +240,7 @@ def _cut_running(
     where they were before the step. What steps in flight bring for any of them was computed from
     KV that is not there, and is dropped.
     """
-    unclaimed, all_invalid = set(invalid), set(invalid)
+    unclaimed, all_invalid = (set(runner_output.invalid_block_ids) for _ in range(2))
     for request in state.running:
         num_tokens = output.num_scheduled_tokens.get(request.request_id)
         if num_tokens is None or request.status is not RequestStatus.RUNNING:
@@ -255,7 +256,8 @@ def _cut_running(
         make_stale(request, StaleOutput.DROPPED)
         if request.in_flight:
             request.draft_token_ids = []
-        state.journal.load_failed(request, state.kv.places_of(request, all_invalid))
+        why = runner_output.recving_errors.get(request.request_id)
+        state.journal.load_failed(request, state.kv.places_of(request, all_invalid), why)
         state.kv.uncache_from(request, position)
         if fails_requests(state):
             state.failed[request] = "its KV could not be loaded"

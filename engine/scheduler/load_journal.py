@@ -77,13 +77,17 @@ class LoadJournal(InputJournal):
         event = self.connector(EventKind.load_started, request, num_external, held)
         event.num_hit_tokens, event.is_async = num_local, 1
 
-    def load_failed(self, request: Request, invalid_blocks: Collection[int] | None) -> None:
+    def load_failed(
+        self, request: Request, invalid_blocks: Collection[int] | None, why: str | None = None
+    ) -> None:
         """A load has failed and the request has been cut back.
 
         Args:
             invalid_blocks: places of the failed blocks in its first block table; None: all of it.
+            why: what the connector says of it.
         """
         event = self.connector(EventKind.load_failed, request, request.num_computed_tokens)
+        event.text = why
         config = self._scheduler.config.kv_connector
         if config is not None:
             event.policy = int(config.load_failure_policy == "fail")

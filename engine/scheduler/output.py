@@ -232,6 +232,8 @@ class ModelRunnerOutput:
     finished_ec_recving: frozenset[str] = frozenset()
     failed_ec_recving: frozenset[str] = frozenset()
     kv_saves: KVSaves | None = None
+    recving_errors: dict[str, str] = field(default_factory=dict)
+    """Why loads failed, as far as it is known; only written down, for whoever runs the engine."""
     draft_token_ids: dict[str, list[int]] = field(default_factory=dict)
     """Guesses at the next tokens of requests that have been sampled, for the next step."""
     logprobs: dict[str, list[TokenLogprobs]] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from engine.server.access import Access
 from engine.server.api_error import bad_request
+from engine.server.json_body import json_body
 from engine.server.served_models import ServedModels
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -45,14 +46,14 @@ def adapter_router(models: ServedModels, access: Access) -> APIRouter:
     @router.post("/v1/load_lora_adapter")
     async def load(request: Request) -> PlainTextResponse:
         """Reads an adapter beside the steps and serves it from then on."""
-        body = _read(await request.body(), LoadBody)
+        body = _read(await json_body(request), LoadBody)
         await models.load(body.lora_name, body.lora_path, in_place=body.load_inplace)
         return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
     @router.post("/v1/unload_lora_adapter")
     async def unload(request: Request) -> PlainTextResponse:
         """Forgets an adapter; requests that run with it go on."""
-        body = _read(await request.body(), UnloadBody)
+        body = _read(await json_body(request), UnloadBody)
         await models.unload(body.lora_name)
         return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 

@@ -17,6 +17,7 @@ from engine.server.access import Access
 from engine.server.api_error import bad_request
 from engine.server.engine_client import EngineClient
 from engine.server.integrity import checked_books
+from engine.server.json_body import json_body
 
 PauseMode = Literal["abort", "wait", "keep", "new"]
 
@@ -42,8 +43,7 @@ def admin_router(client: EngineClient, access: Access) -> APIRouter:
             return {"status": "paused"}
         if mode == "abort":
             await client.abort(None)
-        else:
-            await _drained(client)
+        await _drained(client)
         if clear_cache and client.pause is PauseState.PAUSED_NEW:
             await client.reset_prefix_cache(reset_running=False)
         return {"status": "paused"}
@@ -78,7 +78,7 @@ def admin_router(client: EngineClient, access: Access) -> APIRouter:
     @router.post("/abort_requests")
     async def abort_requests(request: Request) -> dict[str, Any]:
         """Ends requests: those named, or all where none is named."""
-        names = _read_names(await request.body())
+        names = _read_names(await json_body(request))
         return {"status": "aborted", "aborted": await client.abort(names)}
 
     @router.post("/stepscope/integrity")
@@ -90,8 +90,11 @@ def admin_router(client: EngineClient, access: Access) -> APIRouter:
 
 
 async def _drained(client: EngineClient) -> None:
-    """Returns once no request runs, or somebody has let the engine go on."""
-    while client.pause is PauseState.PAUSED_NEW and (await client.stats()).num_running:
+    """Returns once nobody holds KV blocks any more, or somebody has let the engine go on."""
+    while client.pause is PauseState.PAUSED_NEW:
+        stats = await client.stats()
+        if not (stats.num_running or stats.kv_cache_usage_ratio):
+            return
         await asyncio.sleep(DRAIN_POLL_SECONDS)
 
 

@@ -14,6 +14,7 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from engine.server.access import Access
 from engine.server.adapter_routes import adapter_router
@@ -22,7 +23,6 @@ from engine.server.answer import Answer
 from engine.server.api_error import ApiError, bad_request
 from engine.server.chat import ChatCompletion
 from engine.server.chat_request import parse_chat_request
-from engine.server.chat_template import ChatTemplate
 from engine.server.completion_request import parse_completion_request
 from engine.server.completions import Completion
 from engine.server.disconnect import ClientGoneError, EventStream, unless_gone
@@ -32,6 +32,7 @@ from engine.server.json_body import json_body
 from engine.server.served_models import ServedModels
 from engine.server.settings import ServerSettings
 from engine.server.trace_context import read_traceparent
+from engine.text.chat_template import ChatTemplate
 
 REQUEST_ID = re.compile(r"[\w.:@/+=-]{1,128}", re.ASCII)
 CLIENT_GONE_STATUS = 499
@@ -64,6 +65,11 @@ def build_app(client: EngineClient, settings: ServerSettings) -> FastAPI:
         first = error.errors()[0]
         wrong = bad_request(f"{first['loc'][-1]}: {first['msg']}", str(first["loc"][-1]))
         return JSONResponse(wrong.body, status_code=wrong.status)
+
+    @app.exception_handler(ClientDisconnect)
+    async def on_client_gone(request: Request, error: ClientDisconnect) -> Response:
+        """Answers a client that went before it had said what it wants."""
+        return Response(status_code=CLIENT_GONE_STATUS)
 
     @app.exception_handler(EngineUnavailableError)
     async def on_unavailable(request: Request, error: EngineUnavailableError) -> JSONResponse:

@@ -9,11 +9,11 @@ from typing import Any
 from engine.admission import room_for_output
 from engine.server.api_error import bad_request
 from engine.server.chat_request import ChatRequest
-from engine.server.chat_template import ChatTemplate, ChatTemplateError
 from engine.server.engine_client import EngineClient
 from engine.server.generation import Caller, Generation, Piece, Prompt
 from engine.server.logprobs import chat_logprobs
 from engine.server.sampling_limits import check_limits
+from engine.text.chat_template import ChatTemplate, ChatTemplateError
 
 
 class ChatCompletion:

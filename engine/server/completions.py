@@ -13,7 +13,7 @@ from engine.server.generation import Caller, Generation, Piece, Prompt
 from engine.server.logprobs import completion_logprobs
 from engine.server.messages import EngineReady
 from engine.server.sampling_limits import check_limits
-from engine.server.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 
 
 class Completion:

@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import cached_property
 from multiprocessing.connection import Connection
@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 from engine.lora.module_spec import AdapterModule
 from engine.lora.store import AdapterVersion
 from engine.scheduler import PauseState, RequestOutput
-from engine.server.chat_template import ChatTemplate
 from engine.server.engine_process import RecorderFactory, run_engine
 from engine.server.messages import (
     AbortRequests,
@@ -47,9 +46,10 @@ from engine.server.messages import (
     UnloadAdapter,
 )
 from engine.server.result_box import ResultBox
-from engine.server.tokenizer import Tokenizer
 from engine.settings import EngineSettings
 from engine.stats import StatsSnapshot
+from engine.text.chat_template import ChatTemplate
+from engine.text.tokenizer import Tokenizer
 from telemetry.vocabulary import FinishReason
 
 T = TypeVar("T")
@@ -62,8 +62,8 @@ ANSWER_TIMEOUT_SECONDS = 5.0
 LOAD_TIMEOUT_SECONDS = 300.0
 """To read a large adapter from a slow disk."""
 
-INTEGRITY_TIMEOUT_SECONDS = 30.0
-"""To check a large pool takes longer than to send numbers."""
+OPERATOR_TIMEOUT_SECONDS = 30.0
+"""What an operator asks for is done all the same when it comes too late: there is more patience."""
 
 
 class EngineState(Enum):
@@ -76,6 +76,14 @@ class EngineState(Enum):
 
 class EngineUnavailableError(Exception):
     """The engine cannot be asked now; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why there is no room for a request; `is_final`: there never will be."""
+
+    why: str
+    is_final: bool
 
 
 class EngineClient:
@@ -192,15 +200,22 @@ class EngineClient:
         """
         self._send(replace(request, rejection=rejection))
 
-    def rejection_of(self, num_requests: int) -> str | None:
-        """Returns why so many more requests are too many now; None if they are not."""
+    def rejection_of(self, num_requests: int) -> Rejection | None:
+        """Returns why so many more requests are too many; None if they are not."""
         limit = self.settings.max_num_queued_reqs
         if limit is None or self.num_open + num_requests <= limit:
             return None
-        return (
+        if num_requests > limit:
+            why = (
+                f"{num_requests:,} answers are asked for, but --max-num-queued-reqs is {limit:,}: "
+                "ask for fewer at once"
+            )
+            return Rejection(why, is_final=True)
+        why = (
             f"{self.num_open:,} requests are under way and {num_requests:,} more would pass "
             f"--max-num-queued-reqs {limit:,}: try again later"
         )
+        return Rejection(why, is_final=False)
 
     def close(self, request_id: str, abort: FinishReason | None) -> None:
         """Forgets a request; with `abort` the engine is told to end it."""
@@ -234,18 +249,19 @@ class EngineClient:
         Raises:
             EngineUnavailableError: it is not ready, or does not answer in time.
         """
-        return await self._ask(AskIntegrity(), INTEGRITY_TIMEOUT_SECONDS)
+        return await self._ask(AskIntegrity(), OPERATOR_TIMEOUT_SECONDS)
 
     # -------------------------------------------------------------------------------- an operator
 
     async def set_pause(self, pause: PauseState) -> None:
         """Pauses the engine or lets it go on; raises as `stats` does."""
-        await self._ask(SetPause(pause))
+        await self._ask(SetPause(pause), OPERATOR_TIMEOUT_SECONDS)
         self.pause = pause
 
     async def reset_prefix_cache(self, *, reset_running: bool) -> bool:
         """Empties the prefix cache; False where blocks are in use. Raises as `stats` does."""
-        return await self._ask(ResetPrefixCache(reset_running=reset_running))
+        question = ResetPrefixCache(reset_running=reset_running)
+        return await self._ask(question, OPERATOR_TIMEOUT_SECONDS)
 
     async def abort(self, names: Collection[str] | None) -> int:
         """Ends requests for an operator, and tells their callers; raises as `stats` does.
@@ -261,9 +277,8 @@ class EngineClient:
             for request_id, box in self._open.items()
             if names is None or request_id in names or box.request_id in names
         )
-        return await self._ask(
-            AbortRequests(request_ids=request_ids, reason=FinishReason.abort_api)
-        )
+        question = AbortRequests(request_ids=request_ids, reason=FinishReason.abort_api)
+        return await self._ask(question, OPERATOR_TIMEOUT_SECONDS)
 
     async def load_adapter(self, module: AdapterModule) -> AdapterVersion | AdapterRefused:
         """Has the engine read an adapter beside its steps; raises as `stats` does."""

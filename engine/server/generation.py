@@ -17,11 +17,11 @@ from engine.lora.store import AdapterVersion
 from engine.sampling import SamplingParams
 from engine.scheduler.output import RequestOutput, TokenLogprobs
 from engine.server.api_error import ApiError, bad_request
-from engine.server.completion_text import CompletionText
 from engine.server.engine_client import EngineClient
 from engine.server.messages import AddRequest
 from engine.server.result_box import ResultBox
 from engine.server.trace_context import TraceContext
+from engine.text.completion_text import CompletionText
 from telemetry.vocabulary import FinishReason
 
 FINISH_NAMES = {
@@ -146,10 +146,13 @@ class Generation:
     def _check_queue(self) -> None:
         """Raises where too many are under way; the engine is told of it, for the record."""
         rejection = self._client.rejection_of(len(self._adds))
-        if rejection is not None:
-            for add in self._adds:
-                self._client.report_refusal(add, rejection)
-            raise ApiError(503, rejection, code="queue_full", retry_after_seconds=RETRY_SECONDS)
+        if rejection is None:
+            return
+        for add in self._adds:
+            self._client.report_refusal(add, rejection.why)
+        if rejection.is_final:
+            raise bad_request(rejection.why)
+        raise ApiError(503, rejection.why, code="queue_full", retry_after_seconds=RETRY_SECONDS)
 
     # ---------------------------------------------------------------------------------- coming out
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from engine.scheduler.output import TokenLogprobs
 from engine.server.generation import Piece
-from engine.server.token_spelling import Spelling, spelled_without_tokenizer
-from engine.server.tokenizer import Tokenizer
+from engine.text.token_spelling import Spelling, spelled_without_tokenizer
+from engine.text.tokenizer import Tokenizer
 
 LEAST_LOGPROB = -9999.0
 """Stands for minus infinity, which JSON does not have; vLLM's number."""

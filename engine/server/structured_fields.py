@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any, get_args
 
-from engine.sampling import StructuredOutputKind, StructuredOutputsParams
+from engine.sampling import StructuredOutputsParams
 from engine.server.api_error import bad_request
-from engine.structured_output.json_schema import complaint_about_schema
+from engine.structured_output.wishes import StructuredOutputKind
 
 KINDS: tuple[StructuredOutputKind, ...] = get_args(StructuredOutputKind)
 
@@ -23,7 +23,7 @@ NEUTRAL_OPTIONS = ("disable_any_whitespace", "disable_additional_properties")
 
 MAX_SPEC_BYTES = 1 << 20
 
-ANY_OBJECT = StructuredOutputsParams(kind="json_object", spec="")
+ANY_OBJECT = StructuredOutputsParams(kind="json_object")
 
 
 def read_structured_outputs(
@@ -63,7 +63,7 @@ def _read_format(given: Any) -> StructuredOutputsParams | None:
     if not isinstance(described, dict) or described.get("schema") is None:
         raise bad_request(f"{place} must be an object with a schema in it", place)
     _refuse_unknown(described, JSON_SCHEMA_FIELDS, f"{place}.")
-    return _json(described["schema"], f"{place}.schema")
+    return _checked("json", _as_text(described["schema"], f"{place}.schema"), f"{place}.schema")
 
 
 def _refuse_unknown(
@@ -99,53 +99,41 @@ def _read_structured(given: Any) -> StructuredOutputsParams:
 def _read_kind(kind: str, value: Any, place: str) -> StructuredOutputsParams:
     match kind:
         case "json":
-            return _json(_parsed(value, place), place)
+            return _checked("json", _as_text(value, place), place)
         case "json_object":
             if value is not True:
                 raise bad_request(f"{place} must be true, or be left out", place)
             return ANY_OBJECT
         case "choice":
-            return _limited("choice", _choices(value, place), place)
+            return _checked("choice", json.dumps(value), place)
         case "regex":
-            return _limited("regex", _text(value, place), place)
+            return _checked("regex", _text(value, place), place)
         case _:
-            return _limited("grammar", _text(value, place), place)
+            return _checked("grammar", _text(value, place), place)
 
 
-def _parsed(value: Any, place: str) -> Any:
-    """Returns a schema that may have come as JSON text."""
-    if not isinstance(value, str):
-        return value
+def _as_text(schema: Any, place: str) -> str:
+    """Returns a schema's JSON, which it may have come as."""
     try:
-        return json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise bad_request(f"{place} is not JSON: {error}", place) from None
-
-
-def _json(schema: Any, place: str) -> StructuredOutputsParams:
-    complaint = complaint_about_schema(schema)
-    if complaint is not None:
-        raise bad_request(f"{place}: {complaint}", place)
-    return _limited("json", json.dumps(schema), place)
-
-
-def _choices(value: Any, place: str) -> str:
-    if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
-        raise bad_request(f"{place} must be a list of at least one text", place)
-    return json.dumps(value)
+        return schema if isinstance(schema, str) else json.dumps(schema)
+    except RecursionError:
+        raise bad_request(f"{place} is nested too deeply: make it flatter", place) from None
 
 
 def _text(value: Any, place: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise bad_request(f"{place} must be a text that is not empty", place)
+    if not isinstance(value, str):
+        raise bad_request(f"{place} must be a text", place)
     return value
 
 
-def _limited(kind: StructuredOutputKind, spec: str, place: str) -> StructuredOutputsParams:
+def _checked(kind: StructuredOutputKind, spec: str, place: str) -> StructuredOutputsParams:
     num_bytes = len(spec.encode())
     if num_bytes > MAX_SPEC_BYTES:
         raise bad_request(
             f"{place} has {num_bytes:,} bytes but may have {MAX_SPEC_BYTES:,}: make it smaller",
             place,
         )
-    return StructuredOutputsParams(kind=kind, spec=spec)
+    try:
+        return StructuredOutputsParams(kind=kind, spec=spec)
+    except ValueError as error:
+        raise bad_request(f"{place}: {error}", place) from None

@@ -2,7 +2,8 @@
 
 Its tour, from the client's wish to the step:
 
-* `json_schema`: which JSON schemas can be kept to; asked before a request is queued.
+* `wishes`: what can be asked for, and what is wrong with it at first sight. `json_schema`: which
+  schemas an output can be kept to.
 * `vocabulary`: a model's tokens as xgrammar wants them. `compiler`: from a wish to a compiled
   grammar. `compile_thread`: one after the other, beside the step loop. `cache`: those that are
   there already.

@@ -53,7 +53,7 @@ class CompileThread:
     ) -> None:
         self._compiler = compiler
         self._on_done = on_done
-        self._limit_seconds = limit_seconds
+        self.limit_seconds = limit_seconds
         self._todo: queue.SimpleQueue[StructuredOutputsParams] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[Compilation] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -81,17 +81,18 @@ class CompileThread:
         """Gives up what takes too long."""
         with self._lock:
             worker = self._worker
-            if worker is None or worker.wanted is None:
+            wanted = None if worker is None else worker.wanted
+            if worker is None or wanted is None:
                 return []
-            if time.monotonic() - worker.since <= self._limit_seconds:
+            if time.monotonic() - worker.since <= self.limit_seconds:
                 return []
             self._worker = None
         self._start()
         error = (
-            f"{NAMES[worker.wanted.kind]} takes more than {self._limit_seconds:.0f} s to compile: "
+            f"{NAMES[wanted.kind]} takes more than {self.limit_seconds:.0f} s to compile: "
             "make it smaller"
         )
-        return [Compilation(worker.wanted, None, error)]
+        return [Compilation(wanted, None, error)]
 
     def _start(self) -> None:
         worker = self._worker = _Worker()
@@ -101,18 +102,18 @@ class CompileThread:
 
     def _work(self, worker: _Worker) -> None:
         while True:
-            wanted = self._todo.get()
-            worker.since = time.monotonic()
-            worker.wanted = wanted
-            self._done.put(self._compile(wanted))
+            self._done.put(self._compile(worker, self._todo.get()))
             self._on_done()
             with self._lock:
                 worker.wanted = None
                 if self._worker is not worker:
                     return
 
-    def _compile(self, wanted: StructuredOutputsParams) -> Compilation:
+    def _compile(self, worker: _Worker, wanted: StructuredOutputsParams) -> Compilation:
         try:
+            self._compiler.load(wanted.kind)  # takes what it takes
+            worker.since = time.monotonic()
+            worker.wanted = wanted
             return Compilation(wanted, self._compiler.compile(wanted))
         except GrammarError as error:
             return Compilation(wanted, None, str(error))

@@ -14,8 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from engine.sampling import StructuredOutputKind, StructuredOutputsParams
+from engine.sampling import StructuredOutputsParams
 from engine.structured_output.vocabulary import TOKENIZER_FILE, load_vocabulary
+from engine.structured_output.wishes import StructuredOutputKind
 
 MAX_THREADS = 8
 
@@ -72,14 +73,17 @@ class GrammarCompiler:
             return "structured output needs xgrammar: pip install 'stepscope[engine]'"
         return None
 
+    def load(self, kind: StructuredOutputKind) -> Any:
+        """Returns xgrammar's compiler; the first call of a kind loads library and vocabulary."""
+        return self._for_json if kind in ("json", "json_object") else self._for_text
+
     def compile(self, wanted: StructuredOutputsParams) -> Any:
-        """Returns xgrammar's `CompiledGrammar`; the first call loads library and vocabulary.
+        """Returns xgrammar's `CompiledGrammar`.
 
         Raises:
             GrammarError: the grammar is wrong.
         """
-        is_json = wanted.kind in ("json", "json_object")
-        compiler = self._for_json if is_json else self._for_text
+        compiler = self.load(wanted.kind)
         try:
             return _compile(compiler, wanted)
         except (RuntimeError, UnicodeError) as error:
@@ -88,13 +92,13 @@ class GrammarCompiler:
 
     @cached_property
     def _for_json(self) -> Any:
-        return self._load(for_json=True)
+        return self._make(for_json=True)
 
     @cached_property
     def _for_text(self) -> Any:
-        return self._load(for_json=False)
+        return self._make(for_json=False)
 
-    def _load(self, *, for_json: bool) -> Any:
+    def _make(self, *, for_json: bool) -> Any:
         """Returns xgrammar's compiler, with the vocabulary that it is for."""
         from xgrammar import GrammarCompiler as XGrammarCompiler
 

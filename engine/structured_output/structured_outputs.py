@@ -48,7 +48,7 @@ class StructuredOutputs:
         self.on_compiled = on_compiled
         self.cache = GrammarCache(cache_bytes)
         self._compiler = compiler
-        self._thread = CompileThread(
+        self.compile_thread = CompileThread(
             compiler, on_done=lambda: self.on_compiled(), limit_seconds=limit_seconds
         )
         self._waiting: dict[StructuredOutputsParams, dict[str, RequestGrammar]] = {}
@@ -86,7 +86,7 @@ class StructuredOutputs:
             return grammar, True
         if wanted not in self._waiting:
             self._waiting[wanted] = {}
-            self._thread.submit(wanted)
+            self.compile_thread.submit(wanted)
         self._waiting[wanted][request_id] = grammar
         return grammar, False
 
@@ -98,7 +98,7 @@ class StructuredOutputs:
         """
         over: dict[str, str | None] = {}
         if self._waiting:
-            for done in self._thread.take_done(wait_seconds):
+            for done in self.compile_thread.take_done(wait_seconds):
                 over |= self._settle(done)
         return over
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,15 @@ from benchmarks import gpu_check
 from benchmarks.device.limits import DeviceLimits
 from benchmarks.device.models import random_llama
 from benchmarks.device.serving import flops_per_token, kv_token_bytes
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Very small models are faster on one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def test_the_check_runs_on_a_cpu_and_writes_its_section(

@@ -5,7 +5,6 @@ Everything but the model and the clock is real: the store, the threads, the faul
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from diagnose.diagnosis import read_context
@@ -72,7 +71,7 @@ class InjectedRun:
         self.clock.now += 1_000_000
         self.scheduler.update_from_output(output, self.runner.execute(output))
         self.clock.now += int(seconds * SECOND)
-        self.worker.wait(0.005)
+        self.worker.settle(60.0)
 
     def store(self) -> None:
         """Runs the requests until their blocks are stored, and empties the local cache."""
@@ -98,7 +97,6 @@ def injected(
     *faults: str,
     seconds: float = 400.0,
     step_seconds: float = 5.0,
-    before_step: Callable[[InjectedRun], None] = lambda run: None,
     stores: bool = True,
     **settings: object,
 ) -> MemoryLog:
@@ -111,7 +109,6 @@ def injected(
         run.store()
     run.arrive()
     for _ in range(int(seconds / step_seconds)):
-        before_step(run)
         run.step(step_seconds)
     return run.log()
 

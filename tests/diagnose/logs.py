@@ -205,22 +205,24 @@ def steps(
     **columns: Any,
 ) -> LogBuilder:
     """Adds equal steps; `num_preemptions_total` stays what it was."""
+    own = {
+        "num_running": running,
+        "num_waiting": waiting,
+        "num_scheduled_tokens": tokens,
+        "num_prefill_tokens": 0,
+        "num_decode_tokens": tokens,
+        "num_recomputed_tokens": 0,
+        "num_blocks_free_unhashed": free,
+        "num_blocks_free_cached": 0,
+        "num_blocks_running": 63 - free,
+        "num_blocks_waiting": 0,
+        "stop_reason": stop,
+        "token_budget": 2048,
+        "num_preempted": 0,
+        "num_preemptions_total": preemptions_of(log),
+    }
     for _ in range(number):
-        log.step(
-            num_running=running,
-            num_waiting=waiting,
-            num_scheduled_tokens=tokens,
-            num_prefill_tokens=0,
-            num_decode_tokens=tokens,
-            num_recomputed_tokens=0,
-            num_blocks_free_unhashed=free,
-            num_blocks_free_cached=0,
-            num_blocks_running=63 - free,
-            num_blocks_waiting=0,
-            stop_reason=stop,
-            token_budget=2048,
-            **({"num_preempted": 0, "num_preemptions_total": preemptions_of(log)} | columns),
-        )
+        log.step(**(own | columns))
     return log
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from diagnose.diagnosis import diagnose
 from diagnose.finding import Healthy, Severity
-from engine.connectors.faults import Fate
-from tests.diagnose.injected import NUM_REQUESTS, SECOND, InjectedRun, found, injected, judged
-from tests.diagnose.logs import config, run, storm_arrivals
+from telemetry.vocabulary import EventKind
+from tests.diagnose.injected import NUM_REQUESTS, SECOND, found, injected, judged
+from tests.diagnose.logs import config, described, log_of, run, steps, storm_arrivals
 
 RULE = "remote-kv-wait-stuck"
 
@@ -42,20 +42,19 @@ def test_two_minutes_are_not_reached_and_nothing_is_said() -> None:
 
 
 def test_a_connector_that_is_slow_and_brings_everything_is_no_fault() -> None:
-    """Each load takes 100 s of the engine's clock: the ones behind it are not stuck at 200 s."""
-    released: list[int] = []
-
-    def one_at_a_time(run: InjectedRun) -> None:
-        """The engine's clock is not the threads': a load that hung is let go by hand."""
-        loads = [load for load in run.worker._loads.values() if load.fate.end == "stall"]
-        if len(run.run.recorder.steps) % 20 == 0 and loads:
-            released.append(1)
-            loads[0].fate = Fate()
-            run.worker._submit(loads[0], 0.0, lambda: loads[0].read(run.worker._store))
-
-    log = injected("load=stall:n=6", seconds=700, before_step=one_at_a_time)
-    assert len(released) == 6
-    assert isinstance(judged(log, RULE), Healthy)
+    """Loads take 100 s each, and the last has taken 200 so far."""
+    log = described(kv_connector="SlowConnector")
+    for request in range(6):
+        log.arrived(request)
+        steps(log, 1, waiting=1)
+        log.event(EventKind.load_started, request=request, num_tokens=64, num_blocks=4)
+        log.advance(100 * SECOND)
+        if request < 5:
+            log.event(EventKind.load_finished, request=request)
+    log.advance(100 * SECOND)
+    verdict = judged(log_of(steps(log, 1, waiting=1)), RULE)
+    assert isinstance(verdict, Healthy)
+    assert verdict.number == "5 loads came, longest wait 3 min 20 s"
 
 
 def test_a_time_out_ends_the_wait() -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
 import pytest
 
 from engine.config import ConfigError, SpeculationConfig
+from engine.serve_arguments import add_serve_arguments
 from engine.settings import EngineSettings
 from engine.speculative_settings import SpeculativeSettings, parse_speculative_config
 
@@ -68,13 +70,21 @@ def test_a_model_alone_is_a_draft_model_with_slots_for_its_drafts() -> None:
         ),
         (
             '{"model": "drafts", "num_speculative_tokens": 3, "draft_sample_method": "beam"}',
-            "choose coupled or greedy or probabilistic",
+            "choose coupled, greedy or probabilistic",
         ),
     ],
 )
 def test_what_cannot_be_used_is_said(text: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         parse_speculative_config(text)
+
+
+def test_a_flag_that_cannot_be_used_ends_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser(prog="serve")
+    add_serve_arguments(parser)
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args(["--speculative-config", '{"method": "ngram", "tokens": 3}'])
+    assert "has tokens: this engine knows method, num_speculative_tokens" in capsys.readouterr().err
 
 
 def scheduled_tokens(settings: EngineSettings) -> int:

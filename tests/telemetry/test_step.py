@@ -93,6 +93,12 @@ def test_without_dense_rows_the_sum_is_that_of_the_events() -> None:
     assert headline(facts_of(storm(dense=False), 1)) == expected
 
 
+def test_drafts_are_told_where_there_were_some() -> None:
+    log = LogBuilder().step(num_placed=6, num_accepted=2).step()
+    assert line_of(text_of(log), "tokens scheduled")[-4:] == ["6", "drafts", "(2", "right)"]
+    assert "drafts" not in text_of(log, 1)
+
+
 def test_one_eviction_names_both() -> None:
     log = LogBuilder().step().preempted(4, beneficiary=2, num_blocks_needed=3)
     expected = "Request 2 needed 3 blocks, 0 were free: request 4 was evicted."

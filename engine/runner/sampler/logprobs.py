@@ -18,15 +18,14 @@ class RawLogprobs:
     """The log probabilities of the rows that want them; made before the logits change.
 
     Args:
-        logits: `[num_rows, vocab_size]`.
-        rows: those with wishes.
+        logits: `[num_rows, vocab_size]` float32, of these rows.
     """
 
     def __init__(self, logits: torch.Tensor, rows: Sequence[Row]) -> None:
-        self._rows = [row for row in rows if row.wishes.sampling.logprobs is not None]
-        if self._rows:
-            indices = [row.index for row in self._rows]
-            self._logprobs = logits[indices].float().log_softmax(dim=-1)
+        wanted = [i for i, row in enumerate(rows) if row.wishes.sampling.logprobs is not None]
+        self._rows = [rows[i] for i in wanted]
+        if wanted:
+            self._logprobs = logits[wanted].log_softmax(dim=-1)
 
     def of(
         self, chosen: Sequence[int], new_token_ids: Sequence[Sequence[int]]
@@ -34,7 +33,7 @@ class RawLogprobs:
         """Returns, by sequence, one for each new token.
 
         Args:
-            chosen: a token a row.
+            chosen: a token for each row of the step.
             new_token_ids: `[num_seqs]`, how many of each sequence's count.
         """
         if not self._rows:

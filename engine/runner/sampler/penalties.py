@@ -21,21 +21,25 @@ def penalise(logits: torch.Tensor, rows: Sequence[Row], known: SampleRows) -> No
     """Applies the penalties of all rows; behind a draft they count it as an output.
 
     Args:
-        logits: `[num_rows, vocab_size]` float32; written to.
+        logits: `[num_rows, vocab_size]` float32, of these rows; written to.
         known: has the texts.
     """
-    penalised = [(row, counts) for row in rows if (counts := _counts(row, known)) is not None]
+    penalised = [
+        (place, row.wishes.sampling, counts)
+        for place, row in enumerate(rows)
+        if (counts := _counts(row, known)) is not None
+    ]
     if not penalised:
         return
-    columns = [counts.columns() for _, counts in penalised]
+    columns = [counts.columns() for *_, counts in penalised]
     lengths = [len(token_ids) for token_ids, _ in columns]
 
     def spread(values: Sequence[float], dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.tensor(np.repeat(values, lengths), dtype=dtype, device=logits.device)
 
-    samplings = [row.wishes.sampling for row, _ in penalised]
+    samplings = [sampling for _, sampling, _ in penalised]
     where = (
-        spread([row.index for row, _ in penalised], torch.int64),
+        spread([place for place, *_ in penalised], torch.int64),
         torch.from_numpy(np.concatenate([ids for ids, _ in columns])).to(logits.device),
     )
     times = torch.from_numpy(np.concatenate([times for _, times in columns])).to(logits.device)

@@ -75,8 +75,12 @@ class Sampler:
         wishing = rows_with_wishes(rows, self._wishes)
         if not wishing:
             return SampledTokens(accept(_greedy(logits), rows.draft_token_ids))
-        raw = RawLogprobs(logits, wishing)
-        chosen = _choose(logits.float(), wishing, rows)
+        are_all = len(wishing) == len(logits)
+        chosen = [0] * len(logits) if are_all else _greedy(logits)
+        own = (logits if are_all else logits[[row.index for row in wishing]]).float()
+        raw = RawLogprobs(own, wishing)
+        for row, token in zip(wishing, _choose(own, wishing, rows), strict=True):
+            chosen[row.index] = token
         new_token_ids = accept(chosen, rows.draft_token_ids)
         logprobs = raw.of(chosen, new_token_ids)
         return SampledTokens(
@@ -123,19 +127,19 @@ class Sampler:
         return torch.tensor(list(biases)), values
 
 
-def _choose(logits: torch.Tensor, wishing: Sequence[Row], rows: SampleRows) -> list[int]:
-    """Returns a token a row."""
-    hold_back_ends(logits, wishing)
-    add_biases(logits, wishing)
-    penalise(logits, wishing, rows)
-    drawn = [row for row in wishing if row.wishes.is_drawn]
-    if len(drawn) == len(logits):
-        return _draw(logits, drawn, rows)
+def _choose(logits: torch.Tensor, rows: Sequence[Row], known: SampleRows) -> list[int]:
+    """Returns a token for each of these rows, `[num_rows, vocab_size]`."""
+    hold_back_ends(logits, rows)
+    add_biases(logits, rows)
+    penalise(logits, rows, known)
+    drawn = [place for place, row in enumerate(rows) if row.wishes.is_drawn]
+    if len(drawn) == len(rows):
+        return _draw(logits, rows, known)
     tokens = _greedy(logits)
     if drawn:
-        chosen = _draw(logits[[row.index for row in drawn]], drawn, rows)
-        for row, token in zip(drawn, chosen, strict=True):
-            tokens[row.index] = token
+        chosen = _draw(logits[drawn], [rows[place] for place in drawn], known)
+        for place, token in zip(drawn, chosen, strict=True):
+            tokens[place] = token
     return tokens
 
 

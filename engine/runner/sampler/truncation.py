@@ -8,6 +8,9 @@ import torch
 
 from engine.sampling import SamplingParams
 
+NUM_BEST = (256, 4096)
+"""Among so many of the best tokens top-p is looked for before all are sorted."""
+
 
 def truncated(logits: torch.Tensor, samplings: Sequence[SamplingParams]) -> torch.Tensor:
     """Returns logits over their temperatures, with -inf for the tokens that are not kept.
@@ -28,37 +31,58 @@ def truncated(logits: torch.Tensor, samplings: Sequence[SamplingParams]) -> torc
 
 
 def _keep_top(logits: torch.Tensor, samplings: Sequence[SamplingParams]) -> None:
-    """Masks what top-k and top-p leave out; rows with a top-k need no sort of the vocabulary."""
+    """Masks what top-k and top-p leave out. Few rows need a sort of the whole vocabulary."""
     vocab_size = logits.shape[1]
     limited = [0 < s.top_k < vocab_size for s in samplings]
     with_k = [row for row, is_limited in enumerate(limited) if is_limited]
     with_p = [row for row, s in enumerate(samplings) if s.top_p < 1 and not limited[row]]
     if with_k:
-        largest = max(samplings[row].top_k for row in with_k)
-        best = logits[with_k].topk(largest, dim=-1).values
-        _mask_below(logits, with_k, _last_kept(best, [samplings[row] for row in with_k]))
+        _keep_k(logits, with_k, [samplings[row] for row in with_k])
     if with_p:
-        best = logits[with_p].sort(dim=-1, descending=True).values
-        _mask_below(logits, with_p, _last_kept(best, [samplings[row] for row in with_p]))
+        top_p = torch.tensor([samplings[row].top_p for row in with_p], device=logits.device)
+        _keep_p(logits, with_p, top_p[:, None])
 
 
-def _last_kept(best: torch.Tensor, samplings: Sequence[SamplingParams]) -> torch.Tensor:
-    """Returns the smallest logit that each row keeps, `[num_rows, 1]`.
+def _keep_k(logits: torch.Tensor, rows: list[int], samplings: Sequence[SamplingParams]) -> None:
+    """Masks all but the top-k of some rows, and of these what top-p leaves out."""
+    device = logits.device
+    best = logits[rows].topk(max(s.top_k for s in samplings), dim=-1).values
+    top_k = torch.tensor([s.top_k for s in samplings], device=device)[:, None]
+    top_p = torch.tensor([s.top_p for s in samplings], device=device)[:, None]
+    ranks = torch.arange(best.shape[1], device=device)
+    best.masked_fill_(ranks >= top_k, float("-inf"))
+    num_kept = torch.minimum(_num_kept(best.softmax(dim=-1), top_p), top_k)
+    _mask_below(logits, rows, best.gather(1, num_kept - 1))
 
-    Top-p counts among what top-k has kept, and keeps the token that reaches it.
+
+def _keep_p(logits: torch.Tensor, rows: list[int], top_p: torch.Tensor) -> None:
+    """Masks what top-p leaves out of some rows, looking for it among ever more of the best."""
+    total = logits[rows].logsumexp(dim=-1, keepdim=True)
+    for width in (*NUM_BEST, logits.shape[1]):
+        is_all = width >= logits.shape[1]
+        best = logits[rows].topk(min(width, logits.shape[1]), dim=-1).values
+        probs = (best - total).exp_()
+        reached = ((probs.sum(dim=-1) >= top_p[:, 0]) | is_all).tolist()
+        done = [i for i, is_reached in enumerate(reached) if is_reached]
+        if done:
+            num_kept = _num_kept(probs[done], top_p[done])
+            _mask_below(logits, [rows[i] for i in done], best[done].gather(1, num_kept - 1))
+        left = [i for i, is_reached in enumerate(reached) if not is_reached]
+        if not left:
+            return
+        rows, top_p, total = [rows[i] for i in left], top_p[left], total[left]
+
+
+def _num_kept(probs: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
+    """Returns how many of the likeliest tokens top-p keeps, `[num_rows, 1]`: up to the one that
+    reaches it.
 
     Args:
-        best: `[num_rows, n]`, the rows' n best logits, best first.
+        probs: `[num_rows, n]`, the likeliest first.
+        top_p: `[num_rows, 1]`.
     """
-    device, width = best.device, best.shape[1]
-    # A top-k beyond the vocabulary keeps all of it, however large it is.
-    top_k = torch.tensor([min(s.top_k or width, width) for s in samplings], device=device)[:, None]
-    top_p = torch.tensor([s.top_p for s in samplings], device=device)[:, None]
-    ranks = torch.arange(width, device=device)
-    probs = best.masked_fill(ranks >= top_k, float("-inf")).softmax(dim=-1)
     before = probs.cumsum(dim=-1) - probs
-    kept = (ranks < top_k) & ((before < top_p) | (top_p == 1))
-    return best.gather(1, (kept.sum(dim=-1, keepdim=True) - 1).clamp(min=0))
+    return ((before < top_p) | (top_p == 1)).sum(dim=-1, keepdim=True).clamp_(min=1)
 
 
 def _mask_below(logits: torch.Tensor, rows: list[int], least: torch.Tensor) -> None:

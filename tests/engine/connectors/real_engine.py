@@ -47,6 +47,11 @@ def transfer(
 class RealEngine:
     """A scheduler, a runner with a model, and a connector.
 
+    Args:
+        step_seconds: what a step takes on the scheduler's clock, whatever it took; transfers that
+            are due end meanwhile, so that time-outs mean the same on any machine. None: its clock
+            is real, and transfers end when they do.
+
     Attributes:
         results: what came of each request, in order.
     """
@@ -58,6 +63,7 @@ class RealEngine:
         *faults: str,
         num_blocks: int = 256,
         budget: int = 64,
+        step_seconds: float | None = None,
     ) -> None:
         connector = None if settings is None else settings.config()
         self.config = replace(
@@ -73,9 +79,11 @@ class RealEngine:
                 PagedBlocks(self.runner.kv_cache),
                 lambda: kv_manifest(model, self.config.cache.block_size),
             )
+        self._step_seconds, self._now = step_seconds, 1_000_000_000_000_000_000
         self.scheduler = Scheduler(
             self.config,
             recorder=self.recorder,
+            clock=None if step_seconds is None else lambda: self._now,
             connector=None if self.worker is None else self.worker.connector,
         )
         self.results: dict[str, list[RequestOutput]] = {}
@@ -91,7 +99,10 @@ class RealEngine:
         self.scheduler.check_integrity()
         for result in results:
             self.results.setdefault(result.request_id, []).append(result)
-        if not output.total_num_scheduled_tokens and self.worker is not None:
+        if self._step_seconds is not None:
+            self._now += int(self._step_seconds * 1e9)
+            self.worker.settle(60.0)
+        elif not output.total_num_scheduled_tokens and self.worker is not None:
             self.worker.wait(0.005)
         return output
 

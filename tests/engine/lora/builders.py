@@ -18,6 +18,7 @@ from engine.lora.module_spec import AdapterModule
 from engine.lora.reading import read_adapter
 from engine.lora.store import AdapterStore
 from engine.runner.model import LoadedModel, load_model
+from tests.engine.runner.builders import TEST_DEVICE
 
 ATTENTION: dict[str, Any] = {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj", "v_proj"]}
 ALL_LINEAR: dict[str, Any] = {
@@ -71,7 +72,7 @@ def serve_adapters(
 ) -> Served:
     """Saves adapters of a model and loads model and adapters as an engine does."""
     model = load_model(
-        checkpoint, dtype="float32", device="cpu", lora=LoRAConfig(max_loras=max_loras)
+        checkpoint, dtype="float32", device=TEST_DEVICE, lora=LoRAConfig(max_loras=max_loras)
     )
     assert model.lora is not None
     adaptable = model.lora.adaptable

@@ -13,9 +13,11 @@ import pytest
 import torch
 import transformers as t
 
+from engine.config import SpeculationConfig
 from engine.kv_cache.hashing import extend_block_keys
 from engine.request import Request
 from engine.runner.model_runner import ModelRunner
+from engine.runner.ngram_drafter import NgramDrafter
 from engine.sampling import SamplingParams
 from engine.scheduler import Scheduler
 from engine.scheduler.output import SchedulerOutput
@@ -175,6 +177,22 @@ def test_a_preempted_request_is_told_nothing_twice_and_keeps_its_adapter(tmp_pat
     crowded, num_crowded = run(16)
     assert (num_calm, num_crowded > 0) == (0, True)
     assert crowded == calm
+
+
+def test_drafts_change_no_token_of_an_adapter(tmp_path: Path) -> None:
+    base = very_small_llama()
+    served = serve_adapters(save_model(base, tmp_path), base, tmp_path, max_loras=3)
+    config = with_max_loras(
+        replace(engine_config(), speculation=SpeculationConfig(num_speculative_tokens=3)), 3
+    )
+    drafter = NgramDrafter(
+        num_speculative_tokens=3, prompt_lookup_min=1, prompt_lookup_max=4, max_model_len=512
+    )
+    runner = ModelRunner(served.model, config, adapters=served.store, drafter=drafter)
+    recorder = ListRecorder()
+    tokens = run_all(Scheduler(config, recorder=recorder), runner, requests())
+    assert count_ties(served, tokens) <= 3
+    assert sum(step.num_accepted or 0 for step in recorder.steps) > 4
 
 
 def test_adapters_that_take_turns_in_a_slot_share_no_block(tmp_path: Path) -> None:

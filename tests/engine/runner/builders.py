@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -26,6 +27,9 @@ from engine.scheduler.output import (
     RequestOutput,
     SchedulerOutput,
 )
+
+TEST_DEVICE = os.environ.get("STEPSCOPE_TEST_DEVICE", "cpu")
+"""Where the models under test run; references run on the CPU."""
 
 GREEDY = SamplingParams(max_tokens=64, ignore_eos=True)
 
@@ -130,7 +134,7 @@ def run_step(scheduler: Scheduler, runner: Runner) -> tuple[SchedulerOutput, lis
     outputs = scheduler.update_from_output(output, result)
     if result.draft_token_ids:
         scheduler.update_draft_token_ids(result.draft_token_ids)
-    return output, outputs
+    return output, list(outputs)
 
 
 def run_all(

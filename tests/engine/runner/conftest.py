@@ -8,7 +8,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from engine.runner.model import LoadedModel, load_model
-from tests.engine.runner.builders import save_model, very_small_llama
+from tests.engine.runner.builders import TEST_DEVICE, save_model, very_small_llama
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +27,7 @@ def small_checkpoint(
 @pytest.fixture(scope="session")
 def small_model(small_checkpoint: Path) -> LoadedModel:
     """The same Llama, loaded with paged attention."""
-    return load_model(small_checkpoint, dtype="float32", device="cpu")
+    return load_model(small_checkpoint, dtype="float32", device=TEST_DEVICE)
 
 
 @pytest.fixture(scope="session", autouse=True)

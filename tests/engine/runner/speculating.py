@@ -11,6 +11,7 @@ import torch
 
 from engine.config import SpeculationConfig
 from engine.runner.drafter import Drafter
+from engine.runner.graphs import RerunCapturer
 from engine.runner.model import LoadedModel
 from engine.runner.model_drafter import ModelDrafter
 from engine.runner.model_runner import ModelRunner
@@ -48,7 +49,7 @@ def perturbed(model: LoadedModel, share: float = 0.15) -> LoadedModel:
     with torch.no_grad():
         for weights in model.module.parameters():
             if weights.numel() > 1:
-                noise = torch.randn(weights.shape, generator=generator)
+                noise = torch.randn(weights.shape, generator=generator).to(weights.device)
                 weights.add_(noise * weights.std() * share)
     return model
 
@@ -90,10 +91,11 @@ def run(
     *,
     is_scarce: bool = False,
     texts: list[list[int]] | None = None,
+    with_graphs: bool = False,
 ) -> Ran:
     """Runs all prompts; where it is scarce, with small chunks, preemptions and a cache reset.
 
-    `wish` gives the sampling of a request, by its number.
+    `wish` gives the sampling of a request, by its number. With graphs, decode batches are padded.
     """
     texts = texts or prompts(model.vocab_size)
     groups = model.kv_groups(BLOCK_SIZE)
@@ -119,6 +121,8 @@ def run(
             num_resets += scheduler.reset_prefix_cache(reset_running=True)
 
     runner = ModelRunner(model, config, drafter=_drafter(who, model, num_blocks))
+    if with_graphs:
+        runner.capture_graphs(RerunCapturer())
     requests = [request(n, text, wish(n)) for n, text in enumerate(texts)]
     tokens = run_all(scheduler, runner, requests, arrivals_per_step=2, after_step=after_step)
     return Ran(tokens, recorder)

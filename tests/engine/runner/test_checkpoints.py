@@ -10,7 +10,7 @@ import torch
 from engine.runner.checkpoints import PACKAGED_MODELS, find_checkpoint
 from engine.runner.model import load_model
 from engine.runner.model_error import ModelError
-from engine.server.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 from tests.engine.runner.gguf_builder import write_gguf
 
 GEMMA = Path("gemma3-270m")

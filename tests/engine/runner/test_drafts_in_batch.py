@@ -113,6 +113,15 @@ def test_a_preempted_request_comes_back_without_the_drafts_of_before() -> None:
     assert inputs.logits_indices.tolist() == [3]
 
 
+def test_a_draft_model_runs_again_what_a_failed_load_made_void() -> None:
+    batch = begun()
+    row = batch.row_of("a")
+    batch.num_draft_computed_tokens[row] = 5
+    batch.make_void({5})
+    batch.apply(step({"a": 2}, running("a", 0, 0)))
+    assert batch.num_draft_computed_tokens[row] == 0
+
+
 def test_drafts_may_fill_the_models_length() -> None:
     batch = make_batch()
     take(batch, step({"a": 12}, new("a", list(range(12)), [1, 2, 3])), [50])

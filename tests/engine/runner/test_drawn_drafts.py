@@ -90,7 +90,8 @@ def texts_of(target: LoadedModel, draft: LoadedModel) -> tuple[list[list[int]], 
 def shares_behind(model: torch.nn.Module, before: torch.Tensor) -> torch.Tensor:
     """Returns what `transformers` gives for the next token, `[len(before), VOCAB]`."""
     logits = model(input_ids=before, use_cache=False).logits[:, -1]
-    return (logits / TEMPERATURE).softmax(dim=-1)
+    shares: torch.Tensor = (logits / TEMPERATURE).softmax(dim=-1)
+    return shares
 
 
 def test_pairs_and_third_tokens_are_distributed_as_the_models(checkpoint: Path) -> None:

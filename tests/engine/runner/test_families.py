@@ -22,6 +22,7 @@ from telemetry.records import RequestAdmitted
 from telemetry.vocabulary import EventKind
 from tests.engine.runner.builders import (
     SIZES,
+    TEST_DEVICE,
     engine_config,
     plain_choices,
     request,
@@ -160,7 +161,7 @@ def test_a_family_under_pressure_gives_the_tokens_of_plain_transformers(
 ) -> None:
     make, windows = FAMILIES[family]
     saved(make, tmp_path)
-    model = load_model(tmp_path, dtype="float32", device="cpu")
+    model = load_model(tmp_path, dtype="float32", device=TEST_DEVICE)
     assert [group.sliding_window for group in model.kv_shape.groups] == windows
 
     tokens, recorder = pressed(model)
@@ -190,7 +191,7 @@ def test_the_layers_of_a_window_are_spread_over_groups_as_long_as_the_full_one(
     tmp_path: Path,
 ) -> None:
     make, _ = FAMILIES["gemma 3 with three KV groups"]
-    model = load_model(saved(make, tmp_path), device="cpu")
+    model = load_model(saved(make, tmp_path), device=TEST_DEVICE)
     assert model.kv_shape.groups == (
         LayerGroup((2, 5)),
         LayerGroup((0, 3), 10),

@@ -11,8 +11,8 @@ from engine.runner.model import load_model
 from engine.runner.model_runner import ModelRunner
 from engine.sampling import SamplingParams
 from engine.scheduler import Scheduler
-from engine.server.tokenizer import Tokenizer
-from tests.engine.runner.builders import engine_config, plain_choices, request, run_all
+from engine.text.tokenizer import Tokenizer
+from tests.engine.runner.builders import TEST_DEVICE, engine_config, plain_choices, request, run_all
 
 GEMMA = default_cache_dir() / "gemma3-270m-float32"
 BOS = 2
@@ -32,7 +32,7 @@ def test_gemma_goes_on_as_transformers_does() -> None:
     assert [prompt[0] for prompt in prompts] == [BOS, BOS]
     assert len(prompts[1]) > WINDOW
 
-    model = load_model(GEMMA, device="cpu")
+    model = load_model(GEMMA, device=TEST_DEVICE)
     groups = model.kv_groups(16)
     assert [group.kind for group in groups] == ["full", *["sliding_window"] * 5]
     config = engine_config(

@@ -12,7 +12,7 @@ from engine.runner.model import load_model
 from engine.runner.model_error import ModelError
 from engine.runner.model_runner import ModelRunner
 from engine.scheduler import Scheduler
-from engine.server.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 from tests.engine.runner.builders import engine_config, plain_choices, request, run_all
 from tests.engine.runner.gguf_builder import BOS, CHAT_TEMPLATE, write_gguf
 

@@ -16,6 +16,7 @@ from transformers import MistralConfig, MistralForCausalLM
 
 from engine.compilation import CompilationConfig
 from engine.config import EngineConfig
+from engine.lora.layers import AdapterMapping
 from engine.request import Request
 from engine.runner.graphs import DecodeGraphs, RerunCapturer
 from engine.runner.model import LoadedModel, load_model
@@ -24,13 +25,16 @@ from engine.sampling import SamplingParams
 from engine.scheduler import Scheduler
 from engine.scheduler.output import GraphMode
 from telemetry.recorder import ListRecorder
+from tests.engine.runner import speculating
 from tests.engine.runner.builders import (
     SIZES,
+    TEST_DEVICE,
     engine_config,
     request,
     run_all,
     save_model,
 )
+from tests.engine.runner.test_decode_shapes import step
 
 TIGHT = engine_config(num_blocks=40, budget=48, max_num_seqs=12, max_model_len=128)
 """Little enough memory that requests are preempted."""
@@ -77,7 +81,7 @@ def windowed_model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     torch.manual_seed(3)
     module = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=12)).eval()
     return load_model(
-        save_model(module, tmp_path_factory.mktemp("windowed")), dtype="float32", device="cpu"
+        save_model(module, tmp_path_factory.mktemp("windowed")), dtype="float32", device=TEST_DEVICE
     )
 
 
@@ -101,6 +105,31 @@ def test_a_batch_larger_than_all_graphs_runs_without(small_model: LoadedModel) -
     tokens, modes, _ = run(small_model, few, with_graphs=True)
     assert tokens == run(small_model, TIGHT, with_graphs=False)[0]
     assert modes[GraphMode.EAGER] > modes[GraphMode.FULL] > 0
+
+
+def test_drafts_are_verified_in_graphs_of_their_own(small_model: LoadedModel) -> None:
+    """A step of decodes has four tokens a request then, and some steps have one."""
+    itself: speculating.Who = (small_model, "coupled")
+    greedy = SamplingParams(max_tokens=24, ignore_eos=True)
+    eager = speculating.run(small_model, itself, lambda n: greedy, is_scarce=True)
+    padded = speculating.run(
+        small_model, itself, lambda n: greedy, is_scarce=True, with_graphs=True
+    )
+    assert padded.tokens == eager.tokens
+    verified = [row for row in padded.recorder.steps if row.num_draft_tokens]
+    modes = Counter(row.graph_mode for row in verified)
+    assert modes[GraphMode.FULL] > 0
+    assert modes[GraphMode.EAGER] > 0
+
+
+@torch.inference_mode()
+def test_a_step_with_adapters_runs_without_a_graph(small_model: LoadedModel) -> None:
+    runner = ModelRunner(small_model, TIGHT)
+    runner.capture_graphs(RerunCapturer())
+    inputs = step([1, 1], [9, 2])
+    some = AdapterMapping(num_tokens=2, parts=())
+    assert runner.forward_pass.prepare(inputs, None).graph_mode is GraphMode.FULL
+    assert runner.forward_pass.prepare(inputs, some).graph_mode is GraphMode.EAGER
 
 
 def graphs_of(model: LoadedModel, config: EngineConfig) -> DecodeGraphs:

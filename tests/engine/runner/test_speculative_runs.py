@@ -11,7 +11,7 @@ from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
 from engine.runner.model import LoadedModel, load_model
 from engine.sampling import SamplingParams
-from tests.engine.runner.builders import SIZES, save_model
+from tests.engine.runner.builders import SIZES, TEST_DEVICE, save_model
 from tests.engine.runner.speculating import Who, perturbed, run
 
 NUM_OUTPUTS = 32
@@ -52,7 +52,7 @@ WISHES = {
 @pytest.fixture(scope="module")
 def neighbour(small_checkpoint: Path) -> LoadedModel:
     """A draft model that agrees with the small one now and then."""
-    return perturbed(load_model(small_checkpoint, dtype="float32", device="cpu"))
+    return perturbed(load_model(small_checkpoint, dtype="float32", device=TEST_DEVICE))
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +111,8 @@ def test_it_takes_a_step_for_four_tokens_then(small_model: LoadedModel) -> None:
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
 def test_windows_change_nothing(sampling: Wish, windowed: Path) -> None:
-    model = load_model(windowed, dtype="float32", device="cpu")
-    other = perturbed(load_model(windowed, dtype="float32", device="cpu"), share=0.05)
+    model = load_model(windowed, dtype="float32", device=TEST_DEVICE)
+    other = perturbed(load_model(windowed, dtype="float32", device=TEST_DEVICE), share=0.05)
     assert len(model.kv_groups(8)) == 3
     plain = run(model, "nobody", sampling)
     drafters: tuple[Who, ...] = ("ngram", (other, "coupled"))
@@ -123,7 +123,7 @@ def test_windows_change_nothing(sampling: Wish, windowed: Path) -> None:
 
 
 def test_a_model_with_windows_drafts_for_itself_from_its_own_kv(windowed: Path) -> None:
-    model = load_model(windowed, dtype="float32", device="cpu")
+    model = load_model(windowed, dtype="float32", device=TEST_DEVICE)
     ran = run(model, (model, "coupled"), GREEDY, is_scarce=True)
     assert ran.num_accepted == ran.num_placed > 0
 
@@ -131,9 +131,9 @@ def test_a_model_with_windows_drafts_for_itself_from_its_own_kv(windowed: Path) 
 def test_a_model_without_windows_drafts_for_one_with_them(windowed: Path, tmp_path: Path) -> None:
     config = Gemma3TextConfig(**{**SIX_LAYERS, "layer_types": ["full_attention"] * 6})
     full = load_model(
-        save_model(Gemma3ForCausalLM(config).eval(), tmp_path), dtype="float32", device="cpu"
+        save_model(Gemma3ForCausalLM(config).eval(), tmp_path), dtype="float32", device=TEST_DEVICE
     )
-    model = load_model(windowed, dtype="float32", device="cpu")
+    model = load_model(windowed, dtype="float32", device=TEST_DEVICE)
     plain = run(model, "nobody", GREEDY)
     assert [group.kind for group in full.kv_groups(8)] == ["full"]
     assert run(model, (full, "coupled"), GREEDY, is_scarce=True).tokens == plain.tokens

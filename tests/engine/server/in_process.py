@@ -24,8 +24,8 @@ from engine.server.engine_process import StepLoop, no_recorder
 from engine.server.inbox import Inbox
 from engine.server.messages import EngineReady, Shutdown
 from engine.server.settings import ServerSettings
-from engine.server.tokenizer import Tokenizer
 from engine.settings import EngineSettings
+from engine.text.tokenizer import Tokenizer
 from telemetry.recorder import NullRecorder, Recorder
 from telemetry.records import RunClock
 from tests.engine.builders import config

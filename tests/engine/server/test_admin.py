@@ -62,7 +62,7 @@ class Asked:
         with httpx.stream(
             "POST",
             f"{self.url}/v1/completions",
-            json=self.body | {"stream": True},
+            json=self.body | {"stream": True, "return_token_ids": True},
             headers={"x-request-id": self.request_id},
             timeout=SECONDS,
             trust_env=False,
@@ -74,6 +74,12 @@ class Asked:
     def wait_for_tokens(self) -> Asked:
         wait_until(lambda: len(self.chunks) > 0)
         return self
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that have come."""
+        choices = [choice for chunk in list(self.chunks) for choice in chunk["choices"]]
+        return sum(len(choice["token_ids"]) for choice in choices)
 
     def finish_reasons(self) -> list[str]:
         """Returns how its choices ended, once all have."""
@@ -100,11 +106,11 @@ def test_keep_freezes_a_stream_and_resume_lets_it_end(served: Served) -> None:
     assert served.post("/pause", mode="keep") == {"status": "paused"}
     last_step = served.http.get("/live").json()["last_step"]
     wait_until(lambda: served.http.get("/live").json()["last_step"] >= last_step + 10)
-    num_chunks = len(request.chunks)
+    num_tokens = request.num_tokens
     assert served.http.get("/is_paused").json() == {"is_paused": True, "pause": "paused_all"}
     assert served.post("/resume") == {"status": "resumed"}
     assert request.finish_reasons() == ["length"]
-    assert num_chunks < MAX_TOKENS == len(request.chunks)
+    assert num_tokens < MAX_TOKENS == request.num_tokens
     assert served.http.get("/is_paused").json()["is_paused"] is False
     assert served.kinds() == [(EventKind.paused, "PAUSED_ALL"), (EventKind.unpaused, None)]
 
@@ -169,7 +175,7 @@ def test_a_reset_of_the_running_evicts_them_and_costs_no_token(served: Served) -
     request = served.ask().wait_for_tokens()
     assert served.post("/reset_prefix_cache", reset_running_requests=True) == {"success": True}
     assert request.finish_reasons() == ["length"]
-    assert len(request.chunks) == MAX_TOKENS
+    assert request.num_tokens == MAX_TOKENS
     causes = [e.cause for e in served.recorder.events if isinstance(e, RequestPreempted)]
     assert causes == [PreemptionCause.cache_reset]
 

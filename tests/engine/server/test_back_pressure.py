@@ -61,6 +61,12 @@ def test_one_too_many_is_told_to_come_again(
     assert "--max-num-queued-reqs 2" in error["message"]
 
 
+def test_more_answers_than_there_may_ever_be_are_not_worth_a_second_try(full: Served) -> None:
+    answer = full.http.post("/v1/completions", json=ASK | {"prompt": [[1]] * (LIMIT + 1)})
+    assert (answer.status_code, "retry-after" in answer.headers) == (400, False)
+    assert "ask for fewer at once" in answer.json()["error"]["message"]
+
+
 def test_whoever_was_refused_is_served_once_there_is_room(full: Served) -> None:
     assert full.http.post("/v1/completions", json=ASK).status_code == 503
     full.post("/resume")

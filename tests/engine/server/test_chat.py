@@ -13,10 +13,10 @@ import httpx
 import pytest
 
 from engine.server.settings import ServerSettings
-from engine.server.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 from tests.engine.server.in_process import make_core, serving_in_process
 from tests.engine.server.server_process import ServerProcess, wait_until
-from tests.engine.server.small_tokenizers import byte_tokenizer
+from tests.engine.text.small_tokenizers import byte_tokenizer
 
 HELLO = [{"role": "user", "content": "Hello"}]
 HELLO_AS_TEXT = "user: Hello\nassistant: "

@@ -106,6 +106,17 @@ def test_a_hostile_request_is_answered_or_hung_up_on(url: str, message: bytes) -
         assert status == 200 or 400 <= status < 500, answer[:300]
 
 
+def test_a_client_that_goes_in_the_middle_of_its_body_is_no_error_of_ours(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with serving_in_process(make_core()) as address:
+        place = urlsplit(address)
+        with socket.create_connection((place.hostname, place.port), timeout=20) as client:
+            client.sendall(request(b'{"model": "scripted"}')[:-5])
+        assert httpx.get(f"{address}/health", timeout=20).status_code == 200
+    assert "Traceback" not in capsys.readouterr().err
+
+
 def _reply(client: socket.socket) -> bytes:
     parts = []
     with contextlib.suppress(ConnectionError):

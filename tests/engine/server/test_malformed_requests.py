@@ -268,6 +268,29 @@ STRUCTURED = {
     ),
 }
 
+
+def operator(path: str, param: str | None, content: bytes = b"", status: int = 400) -> Malformed:
+    return Malformed(param=param, content=content, path=path, status=status)
+
+
+OPERATORS = {
+    "a pause of a mode that is none": operator("/pause?mode=forever", "mode"),
+    "a pause that says maybe": operator("/pause?clear_cache=maybe", "clear_cache"),
+    "an outside cache to reset": operator("/reset_prefix_cache?reset_external=1", "reset_external"),
+    "ids that are numbers": operator("/abort_requests", "request_ids", b'{"request_ids": [1]}'),
+    "ids that are no JSON": operator("/abort_requests", None, b"all of them"),
+    "an adapter without a path": operator(
+        "/v1/load_lora_adapter", "lora_path", b'{"lora_name": "a"}'
+    ),
+    "an adapter that is no object": operator("/v1/load_lora_adapter", "the body", b"[]"),
+    "an adapter of no place": operator(
+        "/v1/load_lora_adapter", "lora_path", b'{"lora_name": "a", "lora_path": "/nowhere"}'
+    ),
+    "an adapter to forget that is not there": operator(
+        "/v1/unload_lora_adapter", "lora_name", b'{"lora_name": "a"}', 404
+    ),
+}
+
 MALFORMED = {
     **NOT_JSON,
     **PROMPTS,
@@ -277,6 +300,7 @@ MALFORMED = {
     **HEADERS,
     **PATHS,
     **STRUCTURED,
+    **OPERATORS,
 }
 
 

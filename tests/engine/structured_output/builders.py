@@ -17,11 +17,12 @@ from engine.config import EngineConfig
 from engine.core import EngineCore, NewRequest
 from engine.runner.model import LoadedModel
 from engine.runner.model_runner import ModelRunner
-from engine.sampling import SamplingParams, StructuredOutputKind, StructuredOutputsParams
+from engine.sampling import SamplingParams, StructuredOutputsParams
 from engine.scheduler import SchedulerOutput
-from engine.server.tokenizer import Tokenizer
 from engine.structured_output.compiler import GrammarCompiler
 from engine.structured_output.structured_outputs import StructuredOutputs
+from engine.structured_output.wishes import StructuredOutputKind
+from engine.text.tokenizer import Tokenizer
 from telemetry.recorder import ListRecorder
 from telemetry.records import RunClock
 from telemetry.vocabulary import FinishReason

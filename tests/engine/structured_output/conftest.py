@@ -9,8 +9,8 @@ import torch
 from transformers import LlamaForCausalLM
 
 from engine.runner.model import LoadedModel, load_model
-from engine.server.tokenizer import Tokenizer
 from engine.structured_output.compiler import GrammarCompiler
+from engine.text.tokenizer import Tokenizer
 from tests.engine.runner.builders import save_model
 from tests.engine.structured_output.builders import VOCAB_SIZE, small_llama, write_tokenizer
 

@@ -62,7 +62,7 @@ def of(engine: Engine, name: str, kind: EventKind) -> list[Event]:
 def test_others_go_on_while_a_grammar_is_compiled(small: Small, gated: GatedCompiler) -> None:
     engine = Engine(small.model, gated)
     engine.add("waits", PROMPT, constrained(GOOD))
-    engine.add("other", PROMPT, SamplingParams(max_tokens=400, ignore_eos=True))
+    engine.add("other", PROMPT, SamplingParams(max_tokens=60, ignore_eos=True))
     for _ in range(50):
         engine.step()
     assert (len(engine.told["waits"].token_ids), len(engine.told["other"].token_ids)) == (0, 50)
@@ -137,12 +137,10 @@ def test_what_takes_too_long_fails_and_holds_up_nobody(small: Small, gated: Gate
     engine.run()
     assert engine.told["slow"].reason is FinishReason.error
     assert "takes more than 0 s to compile" in (engine.told["slow"].error or "")
-    engine = Engine(small.model, gated, limit_seconds=0.5)
-    engine.add("slow", PROMPT, constrained(GOOD))
-    engine.add("quick", PROMPT, constrained(OTHER))
+    engine.structured_outputs.compile_thread.limit_seconds = 100.0
+    engine.add("other", PROMPT, constrained(OTHER))
     engine.run()
-    assert engine.told["slow"].reason is FinishReason.error
-    assert engine.told["quick"].reason is FinishReason.stop
+    assert engine.told["other"].reason is FinishReason.stop
 
 
 def test_who_is_aborted_while_it_waits_leaves_nothing(small: Small, gated: GatedCompiler) -> None:

@@ -74,3 +74,10 @@ def test_the_last_bits_of_logits_turn_hardly_a_draw_over() -> None:
     noise = gumbels(row_keys([5] * 200, range(200)), 20_000)
     changed = (logits + noise).argmax(dim=-1) != (other + noise).argmax(dim=-1)
     assert int(changed.sum()) <= 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_draws_as_a_processor_does() -> None:
+    keys = row_keys([7] * 4, range(4))
+    there = gumbels(keys.cuda(), 1000).cpu()
+    assert torch.allclose(there, gumbels(keys, 1000), rtol=1e-5, atol=1e-5)

@@ -9,7 +9,9 @@ import torch
 
 from engine.runner.sample_rows import SampleRows
 from engine.runner.sampler import Sampler
+from engine.runner.sampler.truncation import truncated
 from engine.sampling import SamplingParams
+from tests.engine.runner.sampler import plain
 
 EOS = 1
 LOGITS = torch.tensor([0.4, 0.3, 0.15, 0.1, 0.05]).log()
@@ -158,6 +160,16 @@ def test_a_token_as_likely_as_the_last_that_is_kept_is_kept_too() -> None:
 def test_a_top_k_beyond_the_vocabulary_keeps_all_of_it(top_k: int) -> None:
     sampling = SamplingParams(temperature=1.0, top_p=0.9, seed=1)
     assert draws(replace(sampling, top_k=top_k), 50) == draws(sampling, 50)
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0, 3.0, 8.0])
+def test_top_p_of_a_large_vocabulary_is_the_plain_one(spread: float) -> None:
+    logits = torch.randn(9000, generator=torch.Generator().manual_seed(4)) * spread
+    sampling = SamplingParams(temperature=1.0, top_p=0.9, seed=1)
+    kept = truncated(logits[None].clone(), [sampling])[0].isfinite()
+    expected = np.isfinite(plain.truncated(logits.double().numpy(), sampling))
+    assert abs(int(kept.sum()) - expected.sum()) <= 1
+    assert (kept.numpy() != expected).sum() <= 1
 
 
 def test_a_draw_does_not_depend_on_how_its_neighbours_are_cut() -> None:

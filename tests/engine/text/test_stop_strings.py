@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.server.stop_strings import StopStrings
+from engine.text.stop_strings import StopStrings
 
 LETTERS = st.text(alphabet="ab", max_size=20)
 

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.sampling import SamplingParams
-from engine.server.completion_text import CompletionText
-from engine.server.detokenizer import Detokenizer
-from engine.server.tokenizer import Tokenizer
-from tests.engine.server.small_tokenizers import byte_tokenizer, word_tokenizer
+from engine.text.completion_text import CompletionText
+from engine.text.detokenizer import Detokenizer
+from engine.text.tokenizer import Tokenizer
+from tests.engine.text.small_tokenizers import byte_tokenizer, word_tokenizer
 
 TOKENIZERS = {"byte": byte_tokenizer(), "word": word_tokenizer()}
 

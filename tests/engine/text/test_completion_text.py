@@ -11,8 +11,8 @@ from tokenizers import Tokenizer as HFTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 
 from engine.sampling import SamplingParams
-from engine.server.completion_text import CompletionText
-from engine.server.tokenizer import Tokenizer
+from engine.text.completion_text import CompletionText
+from engine.text.tokenizer import Tokenizer
 
 CHARACTERS = "ab€"
 """The last of them takes three bytes."""

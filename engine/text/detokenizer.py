@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.server.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 """Stands for bytes that are no character: unfinished ones at the end, or broken ones anywhere."""

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from engine.server.chat_template import ChatTemplate, ChatTemplateError
+from engine.text.chat_template import ChatTemplate, ChatTemplateError
 
 TURNS = [
     {"role": "system", "content": "Be <brief> & kind."},

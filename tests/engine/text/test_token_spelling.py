@@ -5,8 +5,8 @@ from __future__ import annotations
 from tokenizers import AddedToken, decoders, models
 from tokenizers import Tokenizer as HFTokenizer
 
-from engine.server.token_spelling import Spelling, TokenSpelling, spelled_without_tokenizer
-from tests.engine.server.small_tokenizers import byte_tokenizer, word_tokenizer
+from engine.text.token_spelling import Spelling, TokenSpelling, spelled_without_tokenizer
+from tests.engine.text.small_tokenizers import byte_tokenizer, word_tokenizer
 
 
 def test_a_word_has_the_space_in_front_of_it() -> None:

@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer as HFTokenizer
 from tokenizers import models, pre_tokenizers, processors
 
-from engine.server.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 
 WORDS = ["<s>", "</s>", "red", "green"]
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.sampling import SamplingParams
-from engine.server.detokenizer import Detokenizer
-from engine.server.stop_strings import StopStrings
-from engine.server.tokenizer import Tokenizer
+from engine.text.detokenizer import Detokenizer
+from engine.text.stop_strings import StopStrings
+from engine.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenizers import Tokenizer as HFTokenizer
 
-from engine.server.token_spelling import Spelling, TokenSpelling
+from engine.text.token_spelling import Spelling, TokenSpelling
 
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 """Those that a chat template may name."""

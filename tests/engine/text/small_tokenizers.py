@@ -5,7 +5,7 @@ from __future__ import annotations
 from tokenizers import Tokenizer as HFTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 
-from engine.server.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 
 
 def byte_tokenizer() -> Tokenizer:
