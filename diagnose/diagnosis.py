@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from diagnose.accounting import Accounting, account, account_of_counter
@@ -26,6 +26,7 @@ from diagnose.finding import (
     Suppressed,
     Verdict,
 )
+from diagnose.flags import applicable
 from diagnose.metric_facts import MetricFacts, is_recorded, read_metric_facts
 from diagnose.reading import QueryLog, Scope
 from diagnose.rule import Context, Rule
@@ -181,9 +182,16 @@ def evaluate(context: Context, rules: Sequence[Rule]) -> dict[str, RuleVerdict]:
         if verdict is not None:
             verdicts[rule.id] = verdict
     return {
-        rule_id: _silenced(rule_id, verdict, rules, verdicts)
+        rule_id: _advised(context, _silenced(rule_id, verdict, rules, verdicts))
         for rule_id, verdict in verdicts.items()
     }
+
+
+def _advised(context: Context, verdict: RuleVerdict) -> RuleVerdict:
+    """Returns a verdict without advice that this engine cannot follow."""
+    if not isinstance(verdict, Finding):
+        return verdict
+    return replace(verdict, actions=applicable(context.settings, verdict.actions))
 
 
 def _silenced(

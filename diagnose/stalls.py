@@ -13,12 +13,10 @@ from typing import Any
 from diagnose.finding import Number, Severity
 from diagnose.reading import NS
 from diagnose.rule import Context
-from diagnose.words import count, duration, percent
+from diagnose.words import duration, percent
 
 MIN_STILL_NS = 30 * NS
 """How long requests may run without a token. Source: playbook, as for `admission-deadlock`."""
-MIN_STEP_NS = 60 * NS
-"""How long one step may take. Source: playbook, `worker-hang`."""
 MIN_STEPS = 100
 """Steps needed to say that a queue only grows. Starting value."""
 MIN_QUEUE = 8
@@ -29,12 +27,6 @@ MIN_WAITING_STEPS = 0.5
 """Share of the steps with a queue that goes with it. Starting value."""
 MIN_QUEUED_SHARE = 0.25
 """Share of the requests' time in the queue that is worth a word. Starting value."""
-
-PHASE_SQL = """
-SELECT arg_max(step, ts)::BIGINT AS step, arg_max(phase_name(phase), ts) AS phase,
-       arg_max(phase_age_ns, ts) AS age_ns, max(ts) AS ts
-FROM heartbeats WHERE {where}
-"""
 
 STILL_SQL = """
 WITH still AS (
@@ -95,29 +87,11 @@ class Stall:
 
 def find_stall(context: Context) -> Stall | None:
     """Returns the worst sign of standing still; `None` where everything moves."""
-    for look in (_hanging_step, _still_runners, _growing_queue, _long_queue):
+    for look in (_still_runners, _growing_queue, _long_queue):
         stall = look(context)
         if stall is not None:
             return stall
     return None
-
-
-def _hanging_step(context: Context) -> Stall | None:
-    row = context.row(PHASE_SQL)
-    age, phase = row["age_ns"], row["phase"]
-    if age is None or phase in (None, "idle") or age < MIN_STEP_NS:
-        return None
-    return Stall(
-        sentence=f"The engine is in {phase} of step {count(row['step'])} since {duration(age)}.",
-        name=f"time in {phase}",
-        value=age,
-        unit="ns",
-        threshold=MIN_STEP_NS,
-        opened_ts=row["ts"] - age,
-        severity=Severity.critical,
-        missing=("what the device did meanwhile",),
-        sql=context.scope.fill(PHASE_SQL),
-    )
 
 
 def _still_runners(context: Context) -> Stall | None:
@@ -134,7 +108,7 @@ def _still_runners(context: Context) -> Stall | None:
         threshold=MIN_STILL_NS,
         opened_ts=row["opened_ts"],
         severity=Severity.critical,
-        missing=("a rule for the reasons in step_requests.zero_reason",),
+        missing=("step_requests.zero_reason",),
         sql=context.scope.fill(STILL_SQL),
     )
 

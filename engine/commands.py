@@ -59,7 +59,12 @@ def engine_settings(args: argparse.Namespace) -> EngineSettings:
 
     from engine.settings import EngineSettings
 
-    return EngineSettings(**{f.name: getattr(args, f.name) for f in fields(EngineSettings)})
+    told = {field.name: getattr(args, field.name) for field in fields(EngineSettings)}
+    # argparse collects what may be given several times in lists
+    frozen: dict[str, Any] = {
+        name: tuple(v) if isinstance(v, list) else v for name, v in told.items()
+    }
+    return EngineSettings(**frozen)
 
 
 def run_serve(args: argparse.Namespace, wiring: ServeWiring | None) -> int:

@@ -43,8 +43,9 @@ class CacheConfig:
     """The KV cache.
 
     `num_gpu_blocks` counts the null block, as vLLM's `--num-gpu-blocks-override` does: 160 means
-    159 usable blocks. `kv_cache_memory_bytes` is what was set for the pool; None was measured. `groups` is empty for a model with full attention alone; with groups of
-    several block sizes, `block_size` is their least common multiple.
+    159 usable blocks. `kv_cache_memory_bytes` is what was set for the pool; None was measured.
+    `groups` is empty for a model with full attention alone; with groups of several block sizes,
+    `block_size` is their least common multiple.
 
     `chunk_alignment` is for hybrid models, whose state-space layers can be taken up again only
     where a block ends: a chunk of a prompt ends on a multiple of so many tokens, or its request

@@ -135,7 +135,8 @@ def _memory_size(text: str) -> int:
         number, unit = number[:-1], number[-1]
     try:
         value = float(number)
-    except ValueError:
+        int(value)
+    except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(
             f"{text!r} is no amount of memory: write bytes, or 500M, 4G"
         ) from None

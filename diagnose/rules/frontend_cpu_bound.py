@@ -17,7 +17,7 @@ server received a request, it is not measured.
 
 What to do
 ----------
-More API servers (`--api-server-count`), token ids instead of text, a faster image processor.
+More API servers, token ids instead of text, a faster image processor.
 
 Source
 ------

@@ -47,7 +47,7 @@ MIN_SHARE = 0.5
 SQL = """
 SELECT count(*) AS num_lookups,
        count(*) FILTER (num_hit_tokens = 0) AS num_lost,
-       sum(num_hit_tokens_full_group - num_hit_tokens)
+       sum(num_hit_tokens_full_group::BIGINT - num_hit_tokens)
            FILTER (num_hit_tokens = 0)::BIGINT AS num_tokens,
        min(ts) FILTER (num_hit_tokens = 0) AS first_ts,
        max(ts) FILTER (num_hit_tokens = 0) AS last_ts

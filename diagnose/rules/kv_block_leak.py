@@ -51,9 +51,9 @@ MIN_LEAK_NS = 120 * NS
 """How long it has to be so. Source: playbook."""
 
 LEAKS = """
-    {pool} - num_blocks_free_unhashed - num_blocks_free_cached >= {least}
+    {pool}::BIGINT - num_blocks_free_unhashed - num_blocks_free_cached >= {least}
     AND num_blocks_running + num_blocks_waiting
-        < {share} * ({pool} - num_blocks_free_unhashed - num_blocks_free_cached)
+        < {share} * ({pool}::BIGINT - num_blocks_free_unhashed - num_blocks_free_cached)
 """
 SQL = """
 SELECT min(num_blocks_free_unhashed + num_blocks_free_cached) AS free,

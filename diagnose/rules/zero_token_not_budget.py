@@ -64,13 +64,13 @@ FREED_BY = {
 LEFT_SQL = f"""
 SELECT coalesce(sum(num_repeats), 0)::BIGINT AS num_steps FROM steps
 WHERE {{where}} AND num_zero_requests > 0
-  AND token_budget - num_scheduled_tokens >= {MIN_BUDGET_LEFT} * token_budget
+  AND token_budget::BIGINT - num_scheduled_tokens >= {MIN_BUDGET_LEFT} * token_budget
 """
 SQL = f"""
 WITH idle AS (
     SELECT r.request, r.step, s.num_repeats, s.ts, coalesce(s.updated_ts, s.ts) AS until_ts,
            zero_reason_name(r.zero_reason) AS reason,
-           s.token_budget - s.num_scheduled_tokens >= {MIN_BUDGET_LEFT} * s.token_budget
+           s.token_budget::BIGINT - s.num_scheduled_tokens >= {MIN_BUDGET_LEFT} * s.token_budget
                AS has_budget
     FROM step_requests AS r JOIN steps AS s USING (engine, step)
     WHERE r.engine = {{engine}} AND r.ts BETWEEN {{start}} AND {{end}}

@@ -10,7 +10,9 @@
 * `layer_groups`: which layers share block tables; `kv_tensors`: the paged KV cache and how many
   blocks fit; `attention`: attention over it, called by the `transformers` model. What attends is an
   `attention_backend`: gathering (`attention_metadata` is what a step's layers share,
-  `gathered_attention` and `attention_math` the work), or on CUDA one of `kernels`.
+  `gathered_attention` and `attention_math` the work; `decode_mirror` keeps what was gathered), or
+  on CUDA one of `kernels`.
+* `cpu_linear`, `cpu_norm`: layers that a CPU computes otherwise than the model's code spells them.
 * `forward_pass`: a step's, as a CUDA graph where one fits (`decode_shapes`, `decode_buffers`,
   `graphs`). `device_profile`: what `largest_step` and graphs need of a device's memory, measured by
   `memory_profile`; `device_notes` tells it.

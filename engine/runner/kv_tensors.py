@@ -163,7 +163,7 @@ def choose_num_blocks(
     if num_blocks < 2:
         raise KVCacheSizeError(
             f"{budget_bytes:,} bytes are left for the KV cache, but two blocks of {block_size} "
-            f"tokens need {2 * block_bytes:,}: lower --block-size or --max-num-batched-tokens, raise "
-            "--gpu-memory-utilization or --kv-cache-memory-bytes, or use a smaller model"
+            f"tokens need {2 * block_bytes:,}: lower --block-size or --max-num-batched-tokens, "
+            "raise --gpu-memory-utilization or --kv-cache-memory-bytes, or use a smaller model"
         )
     return num_blocks

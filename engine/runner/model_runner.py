@@ -156,9 +156,9 @@ class ModelRunner:
         rows = self._rows(inputs, bitmask)
         sampled = self._sampler.sample(logits, rows)
         self.batch.commit(inputs, sampled.token_ids)
+        forward_ns = self.forward_pass.clock.elapsed_ns() or launched - forward_began
         ended = time.monotonic_ns()
         drafts, draft_ns = self._draft(inputs)
-        forward_ns = self.forward_pass.clock.elapsed_ns() or launched - forward_began
         return ModelRunnerOutput(
             sampled_token_ids=dict(zip(rows.request_ids, sampled.token_ids, strict=True)),
             logprobs=sampled.logprobs,
@@ -166,7 +166,7 @@ class ModelRunner:
             graph_mode=forward.graph_mode,
             inputs_ns=forward_began - began,
             forward_ns=forward_ns,
-            sample_ns=ended - forward_began - forward_ns,
+            sample_ns=max(0, ended - forward_began - forward_ns),
             draft_ns=draft_ns,
         )
 

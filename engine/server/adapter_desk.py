@@ -61,7 +61,7 @@ class AdapterDesk:
         return self._store.versions[adapter].cache_key
 
     def holds_back(self, request: AddRequest) -> bool:
-        """Whether a request has to wait for its adapter; it comes back from `take_in` then."""
+        """Whether a request has to wait for its adapter; `released` brings it back then."""
         if self._store is None or request.adapter is None or request.rejection is not None:
             return False
         version = self._store.versions.get(request.adapter)
@@ -88,7 +88,7 @@ class AdapterDesk:
     # ---------------------------------------------------------------------------- loads and unloads
 
     def load(self, ticket: int, question: LoadAdapter) -> None:
-        """Begins to load an adapter; `take_in` has the answer."""
+        """Begins to load an adapter; `answer` tells what came of it."""
         self._loads[ticket] = question
         self._start_reading(question.module.path, ticket=ticket)
 

@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from engine.structured_output.bitmask import ALL_BITS
 
+Words = npt.NDArray[np.int32]
+
 
 class RequestGrammar:
     """A grammar on its way through one request's outputs.
@@ -60,9 +62,7 @@ class RequestGrammar:
         self._go_back(num_taken)
         return token_ids[:num_taken]
 
-    def fill(
-        self, words: npt.NDArray[np.int32], row: int, drafts: Sequence[int], end_bits: Any
-    ) -> bool:
+    def fill(self, words: Words, row: int, drafts: Sequence[int], end_bits: Words) -> None:
         """Writes which tokens may come next, and which behind each draft.
 
         Args:
@@ -70,13 +70,9 @@ class RequestGrammar:
                 more a draft. Rows behind a draft that the grammar refuses are never looked at, and
                 let all through.
             end_bits: the row of a text that is complete.
-
-        Returns:
-            Whether there is any token that may come next.
         """
         words[row + 1 : row + 1 + len(drafts)] = ALL_BITS
         self._fill_row(words, row, end_bits)
-        may_go_on = bool(words[row].any())
         num_taken = 0
         for draft in drafts:
             if not self._take_draft(draft):
@@ -84,9 +80,8 @@ class RequestGrammar:
             num_taken += 1
             self._fill_row(words, row + num_taken, end_bits)
         self._go_back(num_taken)
-        return may_go_on
 
-    def _fill_row(self, words: npt.NDArray[np.int32], row: int, end_bits: Any) -> None:
+    def _fill_row(self, words: Words, row: int, end_bits: Words) -> None:
         if self._matcher.is_terminated():
             words[row] = end_bits
         else:

@@ -53,6 +53,8 @@ class StructuredOutputs:
         )
         self._waiting: dict[StructuredOutputsParams, dict[str, RequestGrammar]] = {}
         self._end_bits = _bits_of(compiler.eos_token_ids, compiler.vocab_size)
+        self._all_tokens = _bits_of(range(compiler.vocab_size), compiler.vocab_size)
+        """xgrammar sets the bits behind the last token too."""
         self._words = np.empty((0, len(self._end_bits)), np.int32)
         self._refused: dict[str, str] = {}
         """Requests whose grammar was wrong, and why; the scheduler ends them."""
@@ -133,7 +135,8 @@ class StructuredOutputs:
         for name, num_rows in wanted.items():
             first_row[name] = row
             drafts = output.scheduled_spec_decode_tokens.get(name, ())
-            if not _grammar_of(requests[name]).fill(words, row, drafts, self._end_bits):
+            _grammar_of(requests[name]).fill(words, row, drafts, self._end_bits)
+            if not (words[row] & self._all_tokens).any():
                 words[row] = ALL_BITS
                 self._lost[name] = (NO_WAY_ON, True)
             row += num_rows

@@ -45,12 +45,12 @@ def test_a_short_queue_is_told_and_no_fault() -> None:
     assert "7.4 % of steps" in diagnosis.verdict.sentence
 
 
-def test_a_step_that_does_not_end_is_undetermined() -> None:
+def test_a_step_that_does_not_end_has_a_rule_of_its_own() -> None:
     log = steps(described(), 100).advance(61 * SECOND)
     log.heartbeat(phase=Phase.forward, phase_age_ns=61 * SECOND)
     diagnosis = diagnose(log_of(log))
-    assert diagnosis.verdict.rule == "undetermined"
-    assert "forward of step 99" in diagnosis.verdict.sentence
+    assert diagnosis.verdict.rule == "worker-hang"
+    assert "Step 99 has been in forward" in diagnosis.verdict.sentence
     assert diagnosis.findings[0].missing == ("what the device did meanwhile",)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.commands import add_commands, engine_settings
+from engine.compilation import CompilationConfig
 from engine.config import ConfigError
 from engine.settings import EngineSettings
 
@@ -37,13 +38,15 @@ def test_flags_that_vllm_has_too_have_its_defaults() -> None:
         assert options[name] == theirs[f"--{name.replace('_', '-')}"], name
 
 
-OUR_OWN = {"allow_oversize", "scripted_step_seconds", "step_pipe"}
+OUR_OWN = {"allow_oversize", "inject", "scripted_step_seconds", "step_pipe"}
+OF_VLLMS_SERVER = {"lora_modules"}
+"""Flags of `vllm serve` that the list, which has the engine's, leaves out."""
 
 
 @pytest.mark.skipif(not FLAGS.is_file(), reason="vLLM's list of flags is not here")
 def test_settings_have_the_names_that_vllm_gives_them() -> None:
     theirs = {flag for entry in json.loads(FLAGS.read_text())["flags"] for flag in entry["flags"]}
-    ours = {field.name for field in fields(EngineSettings)} - OUR_OWN
+    ours = {field.name for field in fields(EngineSettings)} - OUR_OWN - OF_VLLMS_SERVER
     assert {name for name in ours if f"--{name.replace('_', '-')}" not in theirs} == set()
 
 
@@ -72,6 +75,41 @@ def test_every_setting_reaches_the_configuration() -> None:
     assert (cache.block_size, cache.num_gpu_blocks, cache.num_usable_blocks) == (8, 77, 76)
     assert (cache.enable_prefix_caching, cache.gpu_memory_utilization) == (False, 0.5)
     assert config.allow_oversize
+
+
+def test_settings_of_the_device_reach_the_configuration() -> None:
+    settings = engine_settings(
+        parse(
+            *("--attention-backend", "FLEX_ATTENTION", "--enforce-eager"),
+            *("--cudagraph-capture-sizes", "1", "4", "--max-cudagraph-capture-size", "8"),
+            *("--kv-cache-memory-bytes", "2M"),
+        )
+    )
+    config = settings.config(num_gpu_blocks=10, max_position=2048)
+    assert config.compilation == CompilationConfig(
+        enforce_eager=True,
+        cudagraph_capture_sizes=(1, 4),
+        max_cudagraph_capture_size=8,
+        attention_backend="FLEX_ATTENTION",
+    )
+    assert config.cache.kv_cache_memory_bytes == 2 << 20
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("4096", 4096), ("1.5G", 3 << 29), ("1.5g", 1_500_000_000), ("2k", 2000), ("1T", 1 << 40)],
+)
+def test_memory_may_be_written_short(text: str, expected: int) -> None:
+    assert parse("--kv-cache-memory-bytes", text).kv_cache_memory_bytes == expected
+
+
+@pytest.mark.parametrize("text", ["", "G", "4GB", "many", "nan", "inf"])
+def test_what_is_no_amount_of_memory_is_refused(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse("--kv-cache-memory-bytes", text)
+    assert "no amount of memory" in capsys.readouterr().err
 
 
 def test_the_model_decides_what_was_left_open() -> None:

@@ -11,6 +11,9 @@ from engine.runner.sample_rows import SampleRows
 from engine.runner.sampler.token_counts import TokenCounts
 from engine.sampling import SamplingParams
 
+GREEDY_BELOW = 1e-5
+"""A temperature below this is greedy, as vLLM has it."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Wishes:
@@ -33,10 +36,6 @@ class Wishes:
     def is_drawn(self) -> bool:
         """Whether its tokens are drawn; else each is the best one."""
         return self.sampling.temperature >= GREEDY_BELOW
-
-
-GREEDY_BELOW = 1e-5
-"""A temperature below this is greedy, as vLLM has it."""
 
 
 @dataclass(frozen=True, slots=True)

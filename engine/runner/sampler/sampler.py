@@ -12,6 +12,7 @@ from engine.runner.sample_rows import SampledTokens, SampleRows
 from engine.runner.sampler.acceptance import accept
 from engine.runner.sampler.bitmask import apply_bitmask
 from engine.runner.sampler.draws import Stream, gumbels, row_keys, uniforms
+from engine.runner.sampler.likeliest import likeliest
 from engine.runner.sampler.logprobs import RawLogprobs
 from engine.runner.sampler.penalties import counts_for, penalise
 from engine.runner.sampler.processors import add_biases, hold_back_ends
@@ -181,7 +182,7 @@ def _verified(
 
 
 def _greedy(logits: torch.Tensor) -> list[int]:
-    tokens: list[int] = logits.argmax(dim=-1).tolist()
+    tokens: list[int] = likeliest(logits).tolist()
     return tokens
 
 

@@ -11,9 +11,10 @@ from transformers import LlamaForCausalLM
 
 from engine.connectors.settings import KVTransferConfig
 from engine.runner.model import LoadedModel
+from engine.sampling import SamplingParams
 from telemetry.vocabulary import EventKind, FinishReason
 from tests.engine.connectors.real_engine import RealEngine, prompts, requests, transfer
-from tests.engine.runner.builders import reference_tokens
+from tests.engine.runner.builders import reference_tokens, request
 
 NUM_OUTPUTS = 12
 PROMPTS = prompts(14)
@@ -118,6 +119,26 @@ def test_of_a_prompt_that_is_stored_whole_nothing_is_missing(make: Make, expecte
     engine.results.clear()
     assert engine.run(requests(whole, num_outputs=NUM_OUTPUTS)) == first
     assert engine.num_loaded == 96 - 1
+
+
+def test_a_next_turn_finds_what_the_last_one_said(
+    make: Make, small_reference: LlamaForCausalLM
+) -> None:
+    """Each answer ends where a block does: its last token was never computed."""
+    engine = make(transfer())
+    firsts = [
+        request(n, prompt, SamplingParams(max_tokens=16 - len(prompt) % 8, ignore_eos=True))
+        for n, prompt in enumerate(PROMPTS)
+    ]
+    answers = engine.run(firsts)
+    turns = [[*prompt, *answers[f"r{n}"], 5, 6] for n, prompt in enumerate(PROMPTS)]
+    assert engine.scheduler.reset_prefix_cache()
+    engine.results.clear()
+    before = engine.num_loaded
+    second = engine.run(requests(turns, num_outputs=NUM_OUTPUTS), arrivals_per_step=len(turns))
+    check(second, [reference_tokens(small_reference, turn, NUM_OUTPUTS) for turn in turns])
+    num_said = sum(len(turn) - 2 for turn in turns)
+    assert engine.num_loaded - before == num_said - 8 * len(turns)
 
 
 def test_a_second_engine_hits_what_the_first_stored(

@@ -225,6 +225,15 @@ def test_a_load_that_nobody_waits_for_touches_no_block(how: str) -> None:
     assert bench.blocks.written == []
 
 
+def test_a_load_that_was_given_up_once_it_was_there_touches_no_block(bench: Bench) -> None:
+    bench.store_prompt()
+    bench.look_up("b")
+    bench.step(load("b"))
+    bench.worker.settle(60.0)
+    assert bench.step(given_up=["b"]).finished_recving == {"b"}
+    assert bench.blocks.written == []
+
+
 def test_a_load_that_hangs_ends_when_it_is_given_up() -> None:
     bench = Bench("load=stall")
     bench.store_prompt()
@@ -244,8 +253,8 @@ def test_a_load_that_is_lost_is_never_heard_of() -> None:
 
 
 def test_a_late_end_is_not_taken_for_that_of_a_new_load() -> None:
-    """Its lease ended, and the same request loads again, now without a fault."""
-    bench = Bench("load=delay:0.05,n=1")
+    """Its lease ended, and the same request loads again while the old load goes on."""
+    bench = Bench("load=delay:0.05")
     bench.store_prompt()
     bench.look_up("b")
     bench.step(load("b"))

@@ -258,6 +258,11 @@ STRUCTURED = {
         "response_format.json_schema.schema", {"type": "colour"}
     ),
     "a regex that is a number": structured("structured_outputs.regex", regex=5),
+    "a regex that does not end": completion(None, structured_outputs={"regex": "("}),
+    "a grammar that is none": completion(None, structured_outputs={"grammar": "root ::= ???"}),
+    "a schema that refers to nothing": completion(
+        None, stream=True, structured_outputs={"json": {"$ref": "#/nope"}}
+    ),
     "no choices": structured("structured_outputs.choice", choice=[]),
     "a regex and choices": structured("structured_outputs", regex="a", choice=["a"]),
     "a structure that is none": structured("structured_outputs.haiku", haiku=True),

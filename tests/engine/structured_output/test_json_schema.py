@@ -99,7 +99,7 @@ def random_walk(small: Small, compiled: Any, rng: random.Random) -> str | None:
     for _ in range(200):
         grammar.fill(words, 0, (), words[0])
         bits = np.unpackbits(words[0].view(np.uint8), bitorder="little")
-        allowed = bits.nonzero()[0].tolist()
+        allowed = bits[:VOCAB_SIZE].nonzero()[0].tolist()
         if eos in allowed and (len(allowed) == 1 or rng.random() < 0.5):
             return small.tokenizer.decode(tokens)
         plain = [token for token in allowed if token != eos and texts[token].isascii()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from engine.config import EngineConfig, SpeculationConfig
@@ -10,7 +11,15 @@ from engine.runner.model_drafter import ModelDrafter
 from engine.runner.model_runner import ModelRunner
 from engine.runner.ngram_drafter import NgramDrafter
 from engine.structured_output.grammar import RequestGrammar
-from tests.engine.structured_output.builders import EOS, Engine, Told, config, token_id, wanted
+from tests.engine.structured_output.builders import (
+    EOS,
+    VOCAB_SIZE,
+    Engine,
+    Told,
+    config,
+    token_id,
+    wanted,
+)
 from tests.engine.structured_output.conftest import Small
 from tests.engine.structured_output.test_outputs import requests, run
 
@@ -98,15 +107,13 @@ def test_drafts_are_cut_at_the_first_that_is_refused(small: Small, grammar: Requ
 def test_rows_behind_drafts_are_what_the_grammar_wants_there(
     small: Small, grammar: RequestGrammar
 ) -> None:
-    import numpy as np
-
     a, b = (small.tokenizer.encode(text)[0] for text in "ab")
     eos = token_id(EOS)
-    words = np.zeros((6, 9), np.int32)
-    end = np.zeros(9, np.int32)
+    width = -(-VOCAB_SIZE // 32)
+    words, end = np.zeros((6, width), np.int32), np.zeros(width, np.int32)
     end[eos // 32] = 1 << eos % 32
-    assert grammar.fill(words, 1, [a, b, eos, a], end)
-    bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
+    grammar.fill(words, 1, [a, b, eos, a], end)
+    bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")[:, :VOCAB_SIZE]
     assert [row.nonzero()[0].tolist() for row in bits[1:5]] == [[a], [a, b], [eos], [eos]]
     assert not words[0].any()
     assert (words[5] == -1).all()

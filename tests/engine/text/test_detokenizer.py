@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.sampling import SamplingParams
-from engine.text.completion_text import CompletionText
+from engine.text.completion_text import CompletionText, NewText
 from engine.text.detokenizer import Detokenizer
 from engine.text.tokenizer import Tokenizer
 from tests.engine.text.small_tokenizers import byte_tokenizer, word_tokenizer
@@ -55,21 +55,23 @@ def completion_text(stop: str, min_tokens: int = 0) -> CompletionText:
 
 def test_tokens_after_the_one_that_completes_a_stop_are_not_used() -> None:
     token_ids = TOKENIZERS["byte"].encode("one two three")
-    assert completion_text("two").push(token_ids, is_last=False) == ("one ", 7)
+    new = completion_text("two").push(token_ids, is_last=False)
+    assert (new.text, len(new.starts)) == ("one ", 7)
 
 
 def test_text_within_min_tokens_is_not_searched() -> None:
     token_ids = TOKENIZERS["byte"].encode("two two")
-    text, num_used = completion_text("two", min_tokens=4).push(token_ids, is_last=True)
-    assert (text, num_used) == ("two ", 7)
+    new = completion_text("two", min_tokens=4).push(token_ids, is_last=True)
+    assert (new.text, len(new.starts)) == ("two ", 7)
 
 
 def test_what_a_stop_held_back_comes_out_at_the_end() -> None:
     token_ids = TOKENIZERS["byte"].encode("tw")
-    assert completion_text("two").push(token_ids, is_last=True) == ("tw", 2)
+    new = completion_text("two").push(token_ids, is_last=True)
+    assert (new.text, len(new.starts)) == ("tw", 2)
 
 
 @pytest.mark.parametrize("is_last", [True, False])
 def test_without_tokenizer_there_is_no_text(is_last: bool) -> None:
     text = CompletionText(None, SamplingParams(stop=("a",)))
-    assert text.push([1, 2], is_last=is_last) == ("", 2)
+    assert text.push([1, 2], is_last=is_last) == NewText("", [0, 0])

@@ -7,19 +7,12 @@ import pytest
 import torch
 
 from engine.runner.sampler.draws import Stream, gumbels, row_keys, uniforms
+from tests.engine.runner.chi_square import p_value
 from tests.engine.runner.sampler import plain
 
 NUM_DRAWS = 20_000
 VOCAB_SIZE = 32
 LEAST_P = 0.001
-
-
-def chi_square_p(counts: torch.Tensor, probs: torch.Tensor) -> float:
-    """Returns how likely counts are to be at least so far from their expectation."""
-    expected = probs.double() * counts.sum()
-    statistic = ((counts - expected) ** 2 / expected).sum()
-    half_freedom = torch.tensor((len(probs) - 1) / 2, dtype=torch.float64)
-    return float(torch.special.gammaincc(half_freedom, statistic / 2))
 
 
 @pytest.mark.parametrize("seed", [0, -1, 12345, 1 << 63, (1 << 70) + 3])
@@ -37,13 +30,13 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(along: str) -> None:
     keys = row_keys(same, numbers) if along == "outputs" else row_keys(numbers, same)
     drawn = (logits + gumbels(keys, VOCAB_SIZE)).argmax(dim=-1)
     counts = torch.bincount(drawn, minlength=VOCAB_SIZE)
-    assert chi_square_p(counts, logits.softmax(dim=-1)) > LEAST_P
+    assert p_value(counts[None], logits.softmax(dim=-1)[None]) > LEAST_P
 
 
 def test_neighbouring_outputs_draw_independently() -> None:
     drawn = gumbels(row_keys([4] * NUM_DRAWS, range(NUM_DRAWS)), 6).argmax(dim=-1)
     pairs = torch.bincount(drawn[:-1] * 6 + drawn[1:], minlength=36)
-    assert chi_square_p(pairs, torch.full((36,), 1 / 36)) > LEAST_P
+    assert p_value(pairs[None], torch.full((1, 36), 1 / 36)) > LEAST_P
 
 
 def test_streams_draw_independently() -> None:
@@ -52,13 +45,13 @@ def test_streams_draw_independently() -> None:
         for stream in (Stream.TOKEN, Stream.DRAFT)
     ]
     pairs = torch.bincount(of_streams[0] * 6 + of_streams[1], minlength=36)
-    assert chi_square_p(pairs, torch.full((36,), 1 / 36)) > LEAST_P
+    assert p_value(pairs[None], torch.full((1, 36), 1 / 36)) > LEAST_P
 
 
 def test_uniform_numbers_are_uniform() -> None:
     found = uniforms(row_keys([4] * NUM_DRAWS, range(NUM_DRAWS), Stream.ACCEPTANCE))
     counts = torch.bincount((found * 50).long(), minlength=50)
-    assert chi_square_p(counts, torch.full((50,), 1 / 50)) > LEAST_P
+    assert p_value(counts[None], torch.full((1, 50), 1 / 50)) > LEAST_P
 
 
 def test_a_place_has_the_same_noise_in_any_batch() -> None:
