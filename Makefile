@@ -36,7 +36,7 @@ check: $(READY)
 
 # On a machine with CUDA and its torch (docs/gpu.md): equivalence on the device, then how much of
 # what the device can do the engine reaches, as a section for benchmarks/RESULTS.md.
-gpu-check:
+gpu-check: $(READY)
 	$(BIN)/python -c 'import torch, sys; sys.exit(0 if torch.cuda.is_available() else \
 	    "gpu-check: no CUDA device here, or a torch built for the CPU (docs/gpu.md)")' || exit 2
 	STEPSCOPE_TEST_DEVICE=cuda $(BIN)/pytest tests/engine/runner tests/engine/lora

@@ -77,7 +77,7 @@ def _measure_model(
     """Returns the lines of one model."""
     model = random_llama(size, device, dtype)
     lengths = TINY if args.tiny else Lengths()
-    reasons = {name: why_not(name, needs_of(model)) for name in ATTENTION_BACKENDS}
+    reasons = {name: why_not(name, needs_of(model, name)) for name in ATTENTION_BACKENDS}
     kernels = [name for name, reason in reasons.items() if reason is None]
     rows = [
         row

@@ -56,7 +56,7 @@ def main() -> int:
         if any(each.name == "adapters" for each in table):
             make_adapters(Path(folder))
         os.environ["STEPSCOPE_RING_DIR"] = f"{folder}/rings"
-        log = Path(folder) / "log"
+        log = Path(folder) / "log" if args.log is None else args.log
         try:
             with _served(log, table) as (url, process):
                 samples, callers, operator = asyncio.run(_soak(args, url, process, log, table))
@@ -79,6 +79,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--at-once", type=int, default=16, help="callers")
     parser.add_argument("--pause", type=float, default=0.4, help="of a caller, mean seconds")
     parser.add_argument("--without", nargs="*", default=[], help="features to leave out")
+    parser.add_argument("--log", type=Path, help="new directory for a log that is kept")
     parser.add_argument("--json", type=Path, help="file for all figures")
     return parser.parse_args()
 

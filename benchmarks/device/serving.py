@@ -16,6 +16,7 @@ from engine.compilation import AttentionBackendName, CompilationConfig
 from engine.config import CacheConfig, EngineConfig, SchedulerConfig
 from engine.core import EngineCore, NewRequest
 from engine.runner.graphs import Capturer, CudaCapturer, RerunCapturer
+from engine.runner.kernels import flash_kernel
 from engine.runner.kernels.choice import ModelNeeds, maker
 from engine.runner.model import LoadedModel
 from engine.runner.model_runner import ModelRunner
@@ -24,6 +25,7 @@ from telemetry.recorder import NullRecorder, Recorder
 from telemetry.records import RunClock
 
 BLOCK_SIZE = 16
+FLASH_2_BLOCK_SIZE = 256
 
 NUM_PAIRS = 8
 """Blocks of steps with recording on and off."""
@@ -95,7 +97,8 @@ class Engine:
         self._lengths = lengths
         longest = lengths.prompt + max(lengths.decodes, lengths.switched)
         max_model_len = max(lengths.prefill + 1, longest)
-        num_blocks = max_num_seqs * -(-longest // BLOCK_SIZE) + lengths.prefill // BLOCK_SIZE + 3
+        block_size = block_size_of(backend, model)
+        num_blocks = max_num_seqs * -(-longest // block_size) + lengths.prefill // block_size + 3
         config = EngineConfig(
             scheduler=SchedulerConfig(
                 max_num_seqs=max_num_seqs,
@@ -103,11 +106,11 @@ class Engine:
                 max_model_len=max_model_len,
             ),
             cache=CacheConfig(
-                block_size=BLOCK_SIZE, num_gpu_blocks=num_blocks, enable_prefix_caching=False
+                block_size=block_size, num_gpu_blocks=num_blocks, enable_prefix_caching=False
             ),
             compilation=CompilationConfig(enforce_eager=not with_graphs, attention_backend=backend),
         )
-        make = maker(backend, needs_of(model))
+        make = maker(backend, needs_of(model, backend))
         self.runner = ModelRunner(model, config, attention=make)
         if with_graphs:
             self.runner.capture_graphs(capturer_for(model.device))
@@ -201,10 +204,21 @@ class Engine:
         return time.perf_counter() - began
 
 
-def needs_of(model: LoadedModel) -> ModelNeeds:
+def block_size_of(backend: AttentionBackendName, model: LoadedModel) -> int:
+    """Returns the block size that a kernel is measured with: the usual one, if it can."""
+    is_second = backend == "FLASH_ATTN" and model.device.type == "cuda"
+    if is_second and not flash_kernel.has_third_generation(model.device):
+        return FLASH_2_BLOCK_SIZE
+    return BLOCK_SIZE
+
+
+def needs_of(model: LoadedModel, backend: AttentionBackendName) -> ModelNeeds:
     """Returns what the model wants of a kernel."""
     return ModelNeeds(
-        layers=model.layers, shape=model.kv_shape, block_size=BLOCK_SIZE, device=model.device
+        layers=model.layers,
+        shape=model.kv_shape,
+        block_size=block_size_of(backend, model),
+        device=model.device,
     )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+import httpx
+
 from benchmarks.soaking.callers import Outcome
 from benchmarks.soaking.gauges import Sample
 from telemetry.store import Log
@@ -78,15 +80,25 @@ def complaints_about_ends(log: Log, outcomes: Sequence[Outcome]) -> list[str]:
     return complaints + [f"{name} was recorded and never asked" for name in recorded.keys() - known]
 
 
+def _is_well_refused(outcome: Outcome, seen: Counter[str]) -> bool:
+    """Whether a malformed request was refused, and came no further than it may.
+
+    That a grammar is none shows when it is compiled: the request is in the record with an error
+    then, or with an abort where an operator ended everything before.
+    """
+    if outcome.status == httpx.codes.OK:
+        return set(outcome.finish_reasons) == {"abort"} and set(seen) == {"abort_api"}
+    is_refused = outcome.status is not None and 400 <= outcome.status < 500
+    return is_refused and set(seen) <= {"refused", "error"}
+
+
 def _complaints(outcome: Outcome, recorded: dict[str, list[str]]) -> list[str]:
     told = Counter(REASONS.get(reason, reason) for reason in outcome.finish_reasons)
     found = [recorded.get(name) for name in outcome.engine_ids]
     seen = Counter(reasons[0] for reasons in found if reasons)
     say = f"{outcome.request_id} ({outcome.feature}, {outcome.fate})"
     if outcome.fate == "malformed":
-        is_refused = outcome.status is not None and 400 <= outcome.status < 500
-        harm = [f"{say}: {seen}" for reason in seen if reason != "refused"]
-        return harm if is_refused else [*harm, f"{say}: HTTP {outcome.status} {outcome.error}"]
+        return [] if _is_well_refused(outcome, seen) else [f"{say}: {outcome.status} {dict(seen)}"]
     if outcome.status is None and outcome.fate == "hang up":
         return []  # how far it came is anybody's guess; that it ended once has been seen
     if outcome.error or outcome.status != 200:

@@ -39,6 +39,28 @@ HIGH_KV = 0.9
 """KV gauge from which it is worth a word. Source: playbook."""
 
 
+SLOPE_SQL = """
+SELECT min(num_blocks_free) AS free, max(ts) AS last_ts,
+       arg_max(num_blocks_free, ts) AS last_free, regr_slope(-num_blocks_free, ts) AS slope
+FROM kv_pressure WHERE {where}
+"""
+
+
+def decide(context: Context, earlier: Earlier) -> Suppressed | None:
+    """Returns the same of a step record."""
+    steps, pool = context.steps, context.settings.num_usable_blocks
+    if pool is None or steps.min_free_blocks is None or steps.max_waiting != 0:
+        return None
+    used = 1 - steps.min_free_blocks / pool
+    if used < HIGH_KV or context.accounting.num_rows:
+        return None
+    seen = context.row(SLOPE_SQL)
+    number = f"KV up to {percent(used)}, 0 preemptions, nobody waited"
+    if seen["slope"] and seen["slope"] > 0 and seen["last_free"]:
+        number += f"; at this pace full in {duration(seen['last_free'] / seen['slope'])}"
+    return Suppressed(rule=None, by=ID, number=number)
+
+
 def decide_metrics(context: Context, earlier: Earlier) -> Suppressed | None:
     """Returns how full the pool is and when it would be; `None` where that may hurt somebody."""
     facts = facts_of(context)
@@ -65,4 +87,11 @@ def _forecast(facts: MetricFacts) -> str:
     return f"; at this pace full in {duration(left)}"
 
 
-RULE = Rule(id=ID, version=1, prefix="gkh", page=__doc__ or "", decide_metrics=decide_metrics)
+RULE = Rule(
+    id=ID,
+    version=2,
+    prefix="gkh",
+    page=__doc__ or "",
+    decide=decide,
+    decide_metrics=decide_metrics,
+)

@@ -3,7 +3,7 @@
 What it measures
 ----------------
 Prefix cache hits in intervals in which preemptions were counted: an evicted request that comes back
-looks its own tokens up again and finds them.
+looks its own tokens up again and finds them. A step record says whose hits they are.
 
 Why it matters
 --------------
@@ -40,6 +40,27 @@ MIN_SHARE = 0.1
 """Share of the hits that came with preemptions, from which the rate says little. Starting value."""
 
 
+HITS_SQL = """
+SELECT sum(num_hit_tokens)::BIGINT AS num_hits,
+       sum(num_hit_tokens) FILTER (kind = event_kind('resumed'))::BIGINT AS num_own
+FROM request_events
+WHERE {where} AND kind IN (event_kind('admitted'), event_kind('resumed'))
+"""
+
+
+def decide(context: Context, earlier: Earlier) -> Suppressed | None:
+    """Returns what share of a step record's hits were evicted requests' own; `None`: small."""
+    seen = context.row(HITS_SQL)
+    hits, own = seen["num_hits"] or 0, seen["num_own"] or 0
+    if not hits or own < MIN_SHARE * hits:
+        return None
+    return Suppressed(
+        rule=None,
+        by=ID,
+        number=f"{percent(own / hits)} of {hits:,} tokens that hit were evicted requests' own",
+    )
+
+
 def decide_metrics(context: Context, earlier: Earlier) -> Suppressed | None:
     """Returns what share of the hits came with preemptions; `None` where it is small."""
     facts = facts_of(context)
@@ -58,4 +79,11 @@ def decide_metrics(context: Context, earlier: Earlier) -> Suppressed | None:
     )
 
 
-RULE = Rule(id=ID, version=1, prefix="gph", page=__doc__ or "", decide_metrics=decide_metrics)
+RULE = Rule(
+    id=ID,
+    version=2,
+    prefix="gph",
+    page=__doc__ or "",
+    decide=decide,
+    decide_metrics=decide_metrics,
+)

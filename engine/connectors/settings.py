@@ -122,7 +122,7 @@ class KVTransferConfig:
         times: dict[str, float | None] = {}
         for name in _TIMES:
             value = extra.get(name)
-            if value is not None and not isinstance(value, int | float):
+            if isinstance(value, bool) or not isinstance(value, int | float | None):
                 raise ConfigError(f"{name} is {value!r}: it is a number of seconds, or null")
             times[name] = value
         return KVConnectorConfig(

@@ -10,6 +10,9 @@ from itertools import count
 
 Job = Callable[[], None]
 
+JOIN_SECONDS = 1.0
+"""How long a thread may take to end; one that hangs in a read is left behind."""
+
 
 class TransferThreads:
     """A few threads with one queue. A job that is not due yet takes up none of them.
@@ -50,7 +53,7 @@ class TransferThreads:
             self._jobs.clear()
             self._changed.notify_all()
         for thread in self._threads:
-            thread.join()
+            thread.join(JOIN_SECONDS)
 
     def _is_idle(self) -> bool:
         is_due = bool(self._jobs) and self._jobs[0][0] <= time.monotonic()

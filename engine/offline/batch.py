@@ -99,7 +99,7 @@ class BatchRun:
         except Exception as error:
             self._core.fail_all(f"{type(error).__name__}: {error}")
             raise
-        for name in output.preempted_req_ids:
+        for name in output.preempted_req_ids & self.choices.keys():
             self.choices[name].num_preemptions += 1
         num_open = self._num_open
         for result in results:

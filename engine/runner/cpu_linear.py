@@ -60,7 +60,7 @@ class Product:
         if len(self._sizes) == 1:
             return self._multiply(tokens)
         if tokens is not self._input or place not in self._left:
-            outputs = self._multiply(tokens).split(self._sizes, dim=-1)
+            outputs = torch.split_with_sizes(self._multiply(tokens), self._sizes, dim=-1)
             self._input, self._left = tokens, dict(enumerate(outputs))
         output = self._left.pop(place)
         if not self._left:
@@ -92,7 +92,7 @@ def pack_linear_layers(module: nn.Module, dtype: torch.dtype) -> None:
 
 
 def _can_pack(dtype: torch.dtype) -> bool:
-    if not torch.backends.mkldnn.is_available():
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     if dtype is torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

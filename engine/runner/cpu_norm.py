@@ -25,7 +25,7 @@ def fuse_norms(module: nn.Module) -> int:
     for norm in module.modules():
         fused = _fused(norm) if type(norm).__name__.endswith("RMSNorm") else None
         if fused is not None:
-            norm.forward = fused  # type: ignore[method-assign]
+            norm.forward = fused
             num_fused += 1
     return num_fused
 

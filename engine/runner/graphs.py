@@ -95,6 +95,8 @@ class CudaCapturer:
         torch.cuda.set_sync_debug_mode("error")
         try:
             run()
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             raise GraphCaptureError(str(error).splitlines()[0]) from error
         finally:

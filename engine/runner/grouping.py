@@ -75,9 +75,13 @@ def group_sequences(
         max_group_tokens: most keys that a group gathers, unless one sequence alone has more.
         sliding_window: keys that a query sees, its own among them; None is all.
     """
-    queries = _Queries(query_lens, seq_lens, block_size, sliding_window)
     max_blocks = max_group_tokens // block_size
     num_decodes = int(np.count_nonzero(query_lens == 1))
+    if num_decodes == len(seq_lens) and sliding_window is None:
+        alike = _all_decodes(query_lens, seq_lens, block_size, max_blocks)
+        if alike is not None:
+            return [alike]
+    queries = _Queries(query_lens, seq_lens, block_size, sliding_window)
     # Within a window a shorter sequence may touch a block more; counted so that none seems longer.
     reach = np.maximum.accumulate(queries.num_blocks[:num_decodes][::-1])[::-1]
     groups: list[Group] = []
@@ -90,6 +94,24 @@ def group_sequences(
         alone = len(members) == 1
         groups.extend(queries.tiles(int(members[0])) if alone else [queries.group(members)])
     return groups
+
+
+def _all_decodes(
+    query_lens: IntArray, seq_lens: IntArray, block_size: int, max_blocks: int
+) -> Group | None:
+    """Returns the one group of a step that only decodes, the commonest; None where it has more."""
+    num_blocks = -(-seq_lens // block_size)
+    if _decodes_alike(num_blocks, max_blocks) < len(seq_lens):
+        return None
+    places = np.arange(len(seq_lens))
+    return Group(
+        sequences=places,
+        query_start=places,
+        query_lens=query_lens,
+        seq_lens=seq_lens,
+        first_blocks=np.zeros_like(seq_lens),
+        num_blocks=int(num_blocks[0]),
+    )
 
 
 class _Queries:

@@ -52,8 +52,8 @@ def fingerprint(model: LoadedModel) -> str:
 
 def _sample(weight: torch.Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
     flat = weight.detach().reshape(-1)
-    places = torch.linspace(0, max(0, len(flat) - 1), min(len(flat), NUM_SAMPLES)).long()
+    places = np.linspace(0, max(0, len(flat) - 1), min(len(flat), NUM_SAMPLES)).astype(np.int64)
     sample: np.ndarray[Any, np.dtype[np.float64]] = (
-        flat[places.to(flat.device)].to(torch.float64).cpu().numpy()
+        flat[torch.from_numpy(places).to(flat.device)].to(torch.float64).cpu().numpy()
     )
     return sample

@@ -172,25 +172,26 @@ def test_flags_in_json_may_be_mappings(tmp_path: Path) -> None:
     assert [module.name for module in settings.lora_modules] == ["sql"]
 
 
-def test_an_interrupted_batch_leaves_nothing_behind() -> None:
+@pytest.mark.parametrize("place", ["step", "_execute"])
+def test_an_interrupted_batch_leaves_nothing_behind(place: str) -> None:
     recorder = ListRecorder()
     llm = LLM(EngineSettings(scripted_step_seconds=0), recorder=recorder)
-    step, num_steps = llm.core.step, 0
+    original, num_calls = getattr(llm.core, place), 0
 
-    def interrupted() -> Any:
-        nonlocal num_steps
-        num_steps += 1
-        if num_steps == 3:
+    def interrupted(*args: Any) -> Any:
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == 3:
             raise KeyboardInterrupt
-        return step()
+        return original(*args)
 
-    llm.core.step = interrupted  # type: ignore[method-assign]
+    setattr(llm.core, place, interrupted)
     with pytest.raises(KeyboardInterrupt):
         llm.generate([[1], [2]], SamplingParams(max_tokens=50))
     ends = [event.reason for event in recorder.events if isinstance(event, RequestFinished)]
     assert ends == [FinishReason.abort_api] * 2
-    llm.core.step = step  # type: ignore[method-assign]
     assert len(llm.generate([3], SamplingParams(max_tokens=4))[0].token_ids) == 4
+    llm.core.scheduler.check_integrity()
 
 
 def test_the_record_tells_of_the_engine_from_its_start_to_its_end() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from diagnose.diagnosis import evaluate, read_context
 from diagnose.finding import Finding, Healthy, NotMeasured, RuleVerdict
+from diagnose.rules import RULES
+from diagnose.window import choose_window
 from telemetry.vocabulary import EventKind, SkipReason, StopReason
 from tests.diagnose.logs import described, log_of, steps, verdict_of
 from tests.telemetry.log_builder import MS, LogBuilder
@@ -17,6 +20,13 @@ __all__ = ["SECOND", "EventKind", "LogBuilder", "SkipReason", "StopReason", "des
 def judge(log: LogBuilder, rule: str) -> RuleVerdict:
     """What one rule says of a log."""
     return verdict_of(log_of(log), rule)
+
+
+def verdicts(log: LogBuilder) -> dict[str, RuleVerdict]:
+    """What all rules say of a log."""
+    answering = log_of(log)
+    context = read_context(answering, choose_window(answering), log.engine)
+    return evaluate(context, tuple(RULES.values()))
 
 
 def found(log: LogBuilder, rule: str) -> Finding:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from diagnose.finding import Severity
+import pytest
+
+from diagnose.finding import Severity, Suppressed
 from telemetry.vocabulary import PreemptionCause, StopReason
 from tests.diagnose.logs import preempting_step
 from tests.diagnose.step_rules.states import (
@@ -13,16 +15,19 @@ from tests.diagnose.step_rules.states import (
     described,
     found,
     is_healthy,
+    judge,
     lasting,
     missing,
     steps,
+    verdicts,
 )
 
 # --------------------------------------------------------------------- preempt-zero-reclaim-cascade
 
 
 def cascade(num_victims: int = 3, **event: Any) -> LogBuilder:
-    log = calm(described(async_scheduling=True, kv_connector="P2pConnector"))
+    vllm = {"source": "vllm", "version": "0.32.0", "async_scheduling": True}
+    log = calm(described(**vllm, kv_connector="P2pConnector"))
     own = {"num_blocks_freed": 0, "num_blocks_deferred": 4}
     return calm(preempting_step(log, list(range(10, 10 + num_victims)), **(own | event)))
 
@@ -213,3 +218,29 @@ def test_many_victims_once_each_are_none() -> None:
 
 def test_evictions_among_equals_are_another_rule() -> None:
     assert is_healthy(churn(cause=PreemptionCause.kv_full), "priority-recompute-churn")
+
+
+# ------------------------------------------------------------------------- guard-kv-high-healthy
+
+
+def test_a_nearly_full_pool_that_harms_nobody_is_annotated() -> None:
+    verdict = judge(steps(described(), 40, free=6), "guard-kv-high-healthy")
+    assert isinstance(verdict, Suppressed)
+    assert "KV up to 90.5 %" in verdict.number
+
+
+def test_a_pool_that_fills_says_when_it_will_be_full() -> None:
+    log = described()
+    for free in (6, 5, 4, 3):
+        steps(log, 10, free=free)
+    verdict = judge(log, "guard-kv-high-healthy")
+    assert isinstance(verdict, Suppressed)
+    assert "full in" in verdict.number
+
+
+@pytest.mark.parametrize("columns", [{"free": 7}, {"free": 6, "waiting": 1}])
+def test_with_room_or_with_a_queue_it_says_nothing(columns: dict[str, int]) -> None:
+    log = described()
+    for _ in range(40):
+        steps(log, 1, free=columns["free"], waiting=columns.get("waiting", 0))
+    assert "guard-kv-high-healthy" not in verdicts(log)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from diagnose.finding import Severity
-from tests.diagnose.logs import log_of, verdict_of
+from diagnose.finding import Severity, Suppressed
+from tests.diagnose.logs import log_of, preempting_step, verdict_of
 from tests.diagnose.step_rules.states import (
     EventKind,
     LogBuilder,
@@ -13,8 +13,10 @@ from tests.diagnose.step_rules.states import (
     described,
     found,
     is_healthy,
+    judge,
     lasting,
     missing,
+    verdicts,
 )
 from tests.telemetry.log_builder import MS
 
@@ -89,6 +91,27 @@ def test_with_one_group_nothing_is_misaligned() -> None:
 
 def test_where_all_groups_hit_nothing_is_lost() -> None:
     assert is_healthy(hybrid(hit=240), "hybrid-cache-alignment")
+
+
+# ---------------------------------------------------------------------- guard-prefix-hit-inflated
+
+
+def resumed(own: int) -> LogBuilder:
+    """A hundred tokens hit by a new request, and so many by one that was evicted."""
+    log = looked_up(shared=100, hit=100, number=1)
+    log.arrived(5).admitted(5, num_hit_tokens=0)
+    preempting_step(log, [5])
+    return calm(log.resumed(5, hit=own))
+
+
+def test_hits_of_evicted_requests_are_told() -> None:
+    verdict = judge(resumed(12), "guard-prefix-hit-inflated")
+    assert isinstance(verdict, Suppressed)
+    assert "10.7 % of 112 tokens" in verdict.number
+
+
+def test_few_of_them_say_nothing() -> None:
+    assert "guard-prefix-hit-inflated" not in verdicts(resumed(11))
 
 
 # ----------------------------------------------------------------------------- prefix-identity-miss

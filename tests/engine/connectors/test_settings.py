@@ -62,6 +62,7 @@ def test_defaults() -> None:
         (HOST, {"load_async": 1}, "true or false"),
         (HOST, {"load_timeout_seconds": "5"}, "number of seconds"),
         (HOST, {"load_timeout_seconds": -5}, "above 0"),
+        (HOST, {"lease_seconds": True}, "number of seconds"),
         (HOST, {"ack_timeout_seconds": 9, "lease_seconds": 8}, "before their time-out"),
         (SHARED, {}, "no shared_storage_path"),
         (SHARED, {"shared_storage_path": 7}, "path of a directory"),
