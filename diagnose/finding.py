@@ -177,12 +177,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Healthy:
-    """Looked at and well, with the number that says so."""
+    """Looked at and well, with the number that says so.
+
+    `is_used` is false where the engine has nothing of the kind, such as a connector.
+    """
 
     rule: str
     name: str
     number: str
     sentence: str = ""
+    is_used: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,7 +129,7 @@ def _pair(report: Report, left: tuple[str, str], right: tuple[str, str]) -> None
 def _healthy(report: Report, engine: EngineDiagnosis) -> None:
     steps, settings, account = engine.steps, engine.settings, engine.accounting
     items = [f"progress: longest step {duration(steps.step_max_ns)}"] if steps.step_max_ns else []
-    items += [f"{said.name}: {said.number}" for said in engine.healthy]
+    items += [f"{said.name}: {said.number}" for said in engine.healthy if said.is_used]
     if steps.last_free_blocks is not None and settings.num_usable_blocks is not None:
         free = f"{steps.last_free_blocks:,} of {settings.num_usable_blocks:,}"
         items.append(f"free blocks at the end: {free}")

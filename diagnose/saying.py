@@ -98,6 +98,11 @@ def healthy(rule_id: str, name: str, number: str) -> Healthy:
     return Healthy(rule=rule_id, name=name, number=number)
 
 
+def unused(rule_id: str, name: str, why: str) -> Healthy:
+    """Returns that there is nothing to judge: the engine does not use it."""
+    return Healthy(rule=rule_id, name=name, number=why, is_used=False)
+
+
 def not_measured(rule_id: str, missing: tuple[str, ...], why: str = "not measured") -> NotMeasured:
     """Returns that a rule lacks something."""
     return NotMeasured(rule=rule_id, missing=missing, why=why)

@@ -11,7 +11,7 @@ from diagnose.advice import advise
 from diagnose.finding import Affected, Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.reading import NS
 from diagnose.rule import Context, Rule
-from diagnose.saying import finding, healthy, measured, ruled_out
+from diagnose.saying import finding, healthy, measured, ruled_out, unused
 from diagnose.words import connector_name, count, duration, harmless, plural
 
 MIN_STUCK_NS = 120 * NS
@@ -70,7 +70,7 @@ class Stage:
 def judge_stage(context: Context, rule: Rule, stage: Stage) -> RuleVerdict:
     """Returns a finding where a stage took too long, or has not ended."""
     if context.settings.kv_connector is None:
-        return healthy(rule.id, f"{stage.noun}s", "no connector")
+        return unused(rule.id, f"{stage.noun}s", "no connector")
     transfers = [Transfer(**row) for row in context.rows(stage.sql)]
     stuck = [each for each in transfers if each.lasted_ns >= MIN_STUCK_NS]
     if not stuck:

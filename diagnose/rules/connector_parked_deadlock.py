@@ -34,7 +34,7 @@ from diagnose.advice import advise
 from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity
 from diagnose.reading import NS, read_row
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, lacking, measured, ruled_out
+from diagnose.saying import finding, healthy, lacking, measured, ruled_out, unused
 from diagnose.stretches import StepStretch, read_stretches, span_of
 from diagnose.words import connector_name, count, duration, plural
 
@@ -60,7 +60,7 @@ FROM steps WHERE {{where}} AND {PARKED}
 def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where loaded requests block each other."""
     if context.settings.kv_connector is None:
-        return healthy(ID, "loaded requests", "no connector")
+        return unused(ID, "loaded requests", "no connector")
     lacks = lacking(context, ID, "steps", "num_loaded_not_promoted", "num_blocks_free_unhashed")
     if lacks is not None:
         return lacks

@@ -35,7 +35,7 @@ from diagnose.advice import advise
 from diagnose.finding import Action, Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, lacking, measured, not_measured, ruled_out
+from diagnose.saying import finding, healthy, lacking, measured, not_measured, ruled_out, unused
 from diagnose.words import duration
 
 ID = "dp-rank-imbalance"
@@ -74,7 +74,7 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
         return lacks
     row = context.row(PEERS_SQL)
     if row["num_engines"] < 2:
-        return healthy(ID, "ranks", "one engine of this model")
+        return unused(ID, "ranks", "one engine of this model")
     if (row["lasted_ns"] or 0) < MIN_LASTED_NS:
         why = f"watched for {duration(row['lasted_ns'])}, {duration(MIN_LASTED_NS)} are needed"
         return not_measured(ID, ("steps",), why)

@@ -34,7 +34,7 @@ from diagnose.advice import advise
 from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity
 from diagnose.reading import read_row
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, lacking, measured, ruled_out
+from diagnose.saying import finding, healthy, lacking, measured, ruled_out, unused
 from diagnose.stretches import StepStretch, read_stretches, span_of
 from diagnose.words import count, duration, plural
 
@@ -69,7 +69,7 @@ SELECT max(num_embeds) AS largest FROM (
 def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where the encoder keeps the steps empty."""
     if not context.row("SELECT count(*) AS n FROM steps WHERE {where} AND encoder_budget > 0")["n"]:
-        return healthy(ID, "encoder", "not in use")
+        return unused(ID, "encoder", "not in use")
     lacks = lacking(context, ID, "steps", "stop_reason", "num_scheduled_tokens")
     if lacks is not None:
         return lacks

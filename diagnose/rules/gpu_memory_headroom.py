@@ -33,7 +33,7 @@ from typing import Any
 from diagnose.advice import advise
 from diagnose.finding import Action, Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, measured, not_measured
+from diagnose.saying import finding, healthy, measured, not_measured, unused
 from diagnose.words import percent
 
 ID = "gpu-memory-headroom"
@@ -55,7 +55,7 @@ FROM engines WHERE engine = {{engine}} ORDER BY started_ts DESC LIMIT 1
 def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns, for information, how little memory is left on the device."""
     if context.settings.device not in (None, "cuda"):
-        return healthy(ID, "device memory", f"runs on {context.settings.device}")
+        return unused(ID, "device memory", f"runs on {context.settings.device}")
     rows = context.rows(SQL)
     seen: dict[str, Any] = rows[0] if rows else dict.fromkeys(("memory_total_bytes", *PARTS))
     missing = tuple(f"engines.{name}" for name, value in seen.items() if value is None)

@@ -31,7 +31,7 @@ from typing import Any
 from diagnose.advice import advise
 from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, measured, not_measured, ruled_out
+from diagnose.saying import finding, healthy, measured, not_measured, ruled_out, unused
 from diagnose.words import duration, percent
 
 ID = "grammar-step-cost"
@@ -56,7 +56,7 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     if not seen["num_steps"]:
         if context.quality.has_grammars:
             return not_measured(ID, ("steps.bitmask_ns",), "not timed apart from sampling")
-        return healthy(ID, "bitmasks", "not in use")
+        return unused(ID, "bitmasks", "not in use")
     share = seen["bitmask_ns"] / max(seen["step_ns"] or 0, 1)
     if seen["num_steps"] < MIN_STEPS or share < MIN_SHARE:
         number = f"{percent(share)} of {seen['num_steps']:,} steps' time"

@@ -35,7 +35,7 @@ from diagnose.advice import advise
 from diagnose.finding import Affected, Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, measured, ruled_out
+from diagnose.saying import finding, healthy, measured, ruled_out, unused
 from diagnose.words import duration, plural
 
 ID = "grammar-wait-stall"
@@ -76,8 +76,9 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where a grammar kept a request waiting."""
     waits = context.rows(SQL)
     if not waits:
-        number = "no request waited for one" if context.quality.has_grammars else "not in use"
-        return healthy(ID, "grammars", number)
+        if not context.quality.has_grammars:
+            return unused(ID, "grammars", "not in use")
+        return healthy(ID, "grammars", "no request waited for one")
     slow = [row for row in waits if row["wait_ns"] > MIN_WAIT_NS]
     if not slow:
         number = f"longest wait of {len(waits):,}: {duration(waits[0]['wait_ns'])}"

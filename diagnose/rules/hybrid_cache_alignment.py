@@ -34,7 +34,7 @@ from typing import Any
 from diagnose.advice import advise
 from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, lacking, measured, ruled_out
+from diagnose.saying import finding, healthy, lacking, measured, ruled_out, unused
 from diagnose.words import percent, plural
 
 ID = "hybrid-cache-alignment"
@@ -60,7 +60,7 @@ USED_SQL = "SELECT median(usage_ratio) AS used FROM kv_pressure WHERE {where}"
 def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where the groups together lose what the full one has."""
     if len(context.settings.kv_groups) < 2:
-        return healthy(ID, "KV groups", "one group")
+        return unused(ID, "KV groups", "one group")
     lacks = lacking(context, ID, "request_events", "num_hit_tokens", "num_hit_tokens_full_group")
     if lacks is not None:
         return lacks

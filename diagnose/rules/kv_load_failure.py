@@ -38,7 +38,7 @@ from diagnose.episodes import Episode, worst_episode
 from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity
 from diagnose.reading import read_row
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, measured, ruled_out, undetermined
+from diagnose.saying import finding, healthy, measured, ruled_out, undetermined, unused
 from diagnose.words import connector_name, harmless, plural
 
 ID = "kv-load-failure"
@@ -94,7 +94,7 @@ WHERE {where} AND outcome = 'finished' AND item_key IS NULL
 def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where a load failed or was given up."""
     if context.settings.kv_connector is None:
-        return healthy(ID, "failed KV loads", "no connector")
+        return unused(ID, "failed KV loads", "no connector")
     episode = worst_episode(context, MOMENTS_SQL)
     if episode is None:
         came = context.row(CAME_SQL)["num_finished"]

@@ -33,7 +33,7 @@ from diagnose.advice import advise
 from diagnose.finding import Action, Affected, Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, measured, ruled_out
+from diagnose.saying import finding, healthy, measured, ruled_out, unused
 from diagnose.words import duration, harmless, plural
 
 ID = "lora-slot-contention"
@@ -65,7 +65,7 @@ ORDER BY wait_ns DESC, b.request
 def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where adapters wait for slots that others hold."""
     if context.settings.max_loras is None:
-        return healthy(ID, "adapters", "not in use")
+        return unused(ID, "adapters", "not in use")
     waits = context.rows(SQL)
     longest = waits[0]["wait_ns"] if waits else None
     if len(waits) < MIN_WAITS or longest is None or longest < MIN_WAIT_NS:

@@ -34,7 +34,7 @@ from typing import Any
 from diagnose.advice import advise
 from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, measured, not_measured
+from diagnose.saying import finding, healthy, measured, not_measured, unused
 from diagnose.words import connector_name, duration, percent, plural
 
 ID = "offload-overhead"
@@ -68,7 +68,7 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where a token is loaded more slowly than computed."""
     loads = context.row(LOADS_SQL)
     if not loads["num_loads"]:
-        return healthy(ID, "KV tiers", "no load from outside")
+        return unused(ID, "KV tiers", "no load from outside")
     if loads["num_loads"] < MIN_LOADS:
         why = f"{plural(loads['num_loads'], 'load')}, {MIN_LOADS} are needed"
         return not_measured(ID, ("connector_loads.load_ns",), why)

@@ -34,7 +34,7 @@ from diagnose.episodes import Episode, worst_episode
 from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity
 from diagnose.reading import read_row
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, measured, ruled_out
+from diagnose.saying import finding, healthy, measured, ruled_out, unused
 from diagnose.words import connector_name, count, plural
 
 ID = "pd-producer-lease-expiry"
@@ -56,7 +56,7 @@ WHERE e.engine = {engine} AND e.ts BETWEEN {start} AND {end}
 def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where a lease expired."""
     if context.settings.kv_connector is None:
-        return healthy(ID, "expired leases", "no connector")
+        return unused(ID, "expired leases", "no connector")
     episode = worst_episode(context, MOMENTS_SQL)
     if episode is None:
         return healthy(ID, "expired leases", "0")

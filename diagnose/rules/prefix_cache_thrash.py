@@ -36,7 +36,7 @@ from typing import Any
 from diagnose.advice import advise
 from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, lacking, measured, not_measured, ruled_out
+from diagnose.saying import finding, healthy, lacking, measured, not_measured, ruled_out, unused
 from diagnose.words import count, percent, plural
 
 ID = "prefix-cache-thrash"
@@ -69,7 +69,7 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where most of what missed had been computed before."""
     settings = context.settings
     if settings.enable_prefix_caching is False:
-        return healthy(ID, "prefix cache", "off")
+        return unused(ID, "prefix cache", "off")
     lacks = lacking(context, ID, "request_arrivals", "num_shared_tokens")
     if lacks is not None:
         return lacks

@@ -32,7 +32,7 @@ from typing import Any
 from diagnose.advice import advise
 from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, lacking, measured, not_measured, ruled_out
+from diagnose.saying import finding, healthy, lacking, measured, not_measured, ruled_out, unused
 from diagnose.words import percent
 
 ID = "prefix-identity-miss"
@@ -58,7 +58,7 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where repeated text missed for its keys or its place."""
     settings = context.settings
     if settings.enable_prefix_caching is False:
-        return healthy(ID, "prefix keys", "prefix cache off")
+        return unused(ID, "prefix keys", "prefix cache off")
     lacks = lacking(context, ID, "request_arrivals", "shared_content_blocks")
     if lacks is not None:
         return lacks

@@ -33,7 +33,7 @@ from diagnose.advice import advise
 from diagnose.finding import Action, Affected, Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, lacking, measured, ruled_out
+from diagnose.saying import finding, healthy, lacking, measured, ruled_out, unused
 from diagnose.words import count, duration, plural
 
 ID = "priority-inversion"
@@ -78,7 +78,7 @@ FROM beside ORDER BY inverted_ns DESC, request
 def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where urgency did not get a slot."""
     if context.settings.policy is not None and context.settings.policy != "priority":
-        return healthy(ID, "priorities", f"policy {context.settings.policy}")
+        return unused(ID, "priorities", f"policy {context.settings.policy}")
     lacks = lacking(context, ID, "request_arrivals", "priority") or lacking(
         context, ID, "steps", "stop_reason"
     )

@@ -35,7 +35,7 @@ from diagnose.episodes import Episode, worst_episode
 from diagnose.finding import Affected, Cause, Finding, Impact, RuleVerdict, Severity
 from diagnose.reading import read_row, read_rows
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, measured, ruled_out
+from diagnose.saying import finding, healthy, measured, ruled_out, unused
 from diagnose.words import count, percent, plural
 
 ID = "priority-recompute-churn"
@@ -73,7 +73,7 @@ GROUP BY request ORDER BY times DESC, num_lost DESC, request LIMIT 10
 def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where urgent requests evict the same others again and again."""
     if context.settings.policy is not None and context.settings.policy != "priority":
-        return healthy(ID, "evictions by priority", f"policy {context.settings.policy}")
+        return unused(ID, "evictions by priority", f"policy {context.settings.policy}")
     episode = worst_episode(context, MOMENTS_SQL)
     if episode is None:
         return healthy(ID, "evictions by priority", "none")

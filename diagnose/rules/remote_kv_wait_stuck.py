@@ -36,7 +36,7 @@ from diagnose.advice import advise
 from diagnose.finding import Affected, Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.reading import NS, Scope, read_row, read_rows
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, measured, ruled_out
+from diagnose.saying import finding, healthy, measured, ruled_out, unused
 from diagnose.words import connector_name, count, duration, plural
 
 ID = "remote-kv-wait-stuck"
@@ -84,7 +84,7 @@ ORDER BY waited_ns DESC, w.request
 def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where a request waits for KV much longer than such a wait takes."""
     if context.settings.kv_connector is None:
-        return healthy(ID, "remote KV", "no connector")
+        return unused(ID, "remote KV", "no connector")
     scope = _until_it_ended(context)
     loads = read_row(context.log, scope.fill(LOADS_SQL))
     waits = read_rows(context.log, scope.fill(WAITS_SQL))

@@ -34,7 +34,7 @@ from typing import Any
 from diagnose.advice import advise
 from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, measured, not_measured
+from diagnose.saying import finding, healthy, measured, not_measured, unused
 from diagnose.words import count, percent
 
 ID = "spec-decode-unprofitable"
@@ -82,7 +82,7 @@ FROM steps WHERE {where}
 def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where drafts make output slower."""
     if not context.settings.num_speculative_tokens:
-        return healthy(ID, "drafts", "no speculation")
+        return unused(ID, "drafts", "no speculation")
     drafts = context.row(DRAFTS_SQL)
     placed, accepted = drafts["num_placed"], drafts["num_accepted"] or 0
     if not placed:
