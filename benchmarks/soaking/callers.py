@@ -17,7 +17,7 @@ Fate = Literal["read", "hang up", "abort", "malformed"]
 FATES: dict[Fate, int] = {"read": 70, "hang up": 14, "abort": 8, "malformed": 8}
 """What becomes of a request, and how often."""
 
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 120.0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,7 +12,7 @@
   `attention_backend`: gathering (`attention_metadata` is what a step's layers share,
   `gathered_attention` and `attention_math` the work; `decode_mirror` keeps what was gathered), or
   on CUDA one of `kernels`.
-* `cpu_linear`, `cpu_norm`: layers that a CPU computes otherwise than the model's code spells them.
+* `cpu_linear`, `cpu_norm`, `cpu_rotary`: what a CPU computes otherwise than the model's code does.
 * `forward_pass`: a step's, as a CUDA graph where one fits (`decode_shapes`, `decode_buffers`,
   `graphs`). `device_profile`: what `largest_step` and graphs need of a device's memory, measured by
   `memory_profile`; `device_notes` tells it.

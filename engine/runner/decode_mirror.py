@@ -8,8 +8,8 @@ batched matrix products, and then only added to:
     step n + 1  the same, one token further        copied:   keys, values [size * heads, room, dim]
     step n + 2  the same again                     their new keys and values are written behind
 
-Measured with 32 sequences of 150 to 190 tokens, that takes 0.4 of the time of gathering and torch's
-fused attention in bfloat16, and 0.6 in float32. The blocks hold everything as they always do: a
+With 32 sequences of 192 tokens of a small model that takes 0.4 of the time of gathering and torch's
+fused attention (`benchmarks/attention.py`). The blocks hold everything as they always do: a
 mirror may be thrown away at any moment, and is when anything but the next token comes.
 """
 
@@ -29,7 +29,7 @@ from engine.runner.layer_call import LayerCall, StepAttention
 MIN_SEQS = 4
 """Fewer sequences attend as fast to what is gathered."""
 
-ROOM_TOKENS = 64
+ROOM_TOKENS = 32
 """A mirror has room for a multiple of so many tokens a sequence."""
 
 MAX_PADDING_RATIO = 2.0

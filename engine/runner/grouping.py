@@ -101,7 +101,8 @@ def _all_decodes(
 ) -> Group | None:
     """Returns the one group of a step that only decodes, the commonest; None where it has more."""
     num_blocks = -(-seq_lens // block_size)
-    if _decodes_alike(num_blocks, max_blocks) < len(seq_lens):
+    longest = int(num_blocks.max())
+    if num_blocks.min() < _shortest_alike(longest) or len(seq_lens) * longest > max_blocks:
         return None
     places = np.arange(len(seq_lens))
     return Group(
@@ -110,7 +111,7 @@ def _all_decodes(
         query_lens=query_lens,
         seq_lens=seq_lens,
         first_blocks=np.zeros_like(seq_lens),
-        num_blocks=int(num_blocks[0]),
+        num_blocks=longest,
     )
 
 
@@ -178,9 +179,13 @@ class _Queries:
 def _decodes_alike(num_blocks: IntArray, max_blocks: int) -> int:
     """Returns how many of the sequences (most blocks first) share the first one's group."""
     longest = int(num_blocks[0])
-    shortest = longest // 2 + 1 if longest > MIN_PADDED_BLOCKS else 1
-    alike = int(np.searchsorted(-num_blocks, -shortest, side="right"))
+    alike = int(np.searchsorted(-num_blocks, -_shortest_alike(longest), side="right"))
     return max(1, min(alike, max_blocks // longest))
+
+
+def _shortest_alike(longest: int) -> int:
+    """Returns the fewest blocks of a sequence that shares a group with one of so many."""
+    return longest // 2 + 1 if longest > MIN_PADDED_BLOCKS else 1
 
 
 def _prefills_alike(

@@ -19,6 +19,7 @@ from engine.runner.attention import ATTENTION_NAME, register
 from engine.runner.attention_needs import LayerNeeds, ask_layers
 from engine.runner.cpu_linear import pack_linear_layers
 from engine.runner.cpu_norm import fuse_norms
+from engine.runner.cpu_rotary import tabulate_rotations
 from engine.runner.kv_tensors import KVShape
 from engine.runner.layer_call import StepAttention
 from engine.runner.layer_groups import group_layers
@@ -163,6 +164,7 @@ def ready_model(
     layers = ask_layers(module, config)
     if device.type == "cpu":
         fuse_norms(module)
+        tabulate_rotations(module)
         pack_linear_layers(module, dtype)
     adapted = None
     if lora is not None:

@@ -220,10 +220,10 @@ class SnapshotCollector:
         rejections = CounterMetricFamily(
             f"{PREFIX}admission_rejections",
             "Requests refused because too many were under way, by the limit that said so.",
-            labels=(*LABELS, "reason"),
+            labels=("model_name", "reason"),
         )
-        labels = (*self._labels, "max_num_queued_reqs")
-        rejections.add_metric(labels, s.num_admission_rejections, created=s.started_seconds)
+        words = (s.model_name, "max_num_queued_reqs")
+        rejections.add_metric(words, s.num_admission_rejections, created=s.started_seconds)
         yield rejections
 
     def _draft_counters(self, drafts: DraftsLike) -> Iterator[Metric]:

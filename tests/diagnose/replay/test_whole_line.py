@@ -53,7 +53,7 @@ def test_a_storm_is_replayed_from_its_log(tmp_path: Path) -> None:
             for _ in range(2):
                 output = core.scheduler.schedule()
                 recorded.append(decisions_of(core.scheduler, output))
-                core._update(output, core._execute(output))
+                core._update(output, core._execute(output, None))
             if number % 8 == 5:
                 core.abort([str(number - 1)], FinishReason.abort_client)
                 collector.drain()
