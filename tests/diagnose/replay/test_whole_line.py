@@ -60,7 +60,7 @@ def test_a_storm_is_replayed_from_its_log(tmp_path: Path) -> None:
         while core.has_work():
             output = core.scheduler.schedule()
             recorded.append(decisions_of(core.scheduler, output))
-            core._update(output, core._execute(output))
+            core._update(output, core._execute(output, None))
         ring.close()
         collector.drain()
     assert core.scheduler.num_preemptions > 5

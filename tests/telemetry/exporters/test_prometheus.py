@@ -155,6 +155,8 @@ def test_every_family_has_the_type_and_labels_that_vllm_gives_it() -> None:
     page = families(render(Numbers(drafts=Drafts())))
     assert len(page) > 20
     for name, family in page.items():
+        if name.startswith("vllm:spec_decode_"):
+            continue  # the catalog is of a vLLM without drafts
         theirs = catalog[name]
         assert family.type == theirs["type"], name
         labels = {label for sample in family.samples for label in sample.labels}
