@@ -93,13 +93,21 @@ def test_importing_it_loads_no_model_library() -> None:
     assert done.stdout == "[]\n"
 
 
-@pytest.mark.parametrize(("chosen", "expected"), [(None, "PASSIVE"), ("active", "active")])
-def test_threads_sleep_while_they_wait_unless_told_otherwise(
-    chosen: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "chosen", "expected"),
+    [
+        ("OMP_WAIT_POLICY", None, "PASSIVE"),
+        ("OMP_WAIT_POLICY", "active", "active"),
+        ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", None, "16"),
+        ("LRU_CACHE_CAPACITY", "64", "64"),
+    ],
+)
+def test_threads_sleep_and_caches_are_small_unless_told_otherwise(
+    name: str, chosen: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.delenv(name, raising=False)
     if chosen is not None:
-        monkeypatch.setenv("OMP_WAIT_POLICY", chosen)
-    code = "import os, engine.runner; print(os.environ['OMP_WAIT_POLICY'])"
+        monkeypatch.setenv(name, chosen)
+    code = f"import os, engine.runner; print(os.environ['{name}'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == expected
