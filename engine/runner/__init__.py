@@ -5,8 +5,8 @@
 * `scripted`: a runner without a model (standard library only), for tests and fault drills.
 * `checkpoints`: from a model's name to its directory; `gguf_file` unpacks one, `tiny_llama` makes
   one on the spot. `model`: a checkpoint, loaded; `attention_needs`: what its layers ask for.
-* `input_batch`: the persistent batch in numpy, driven by the scheduler's deltas alone, and its
-  `batch_inputs`; `grouping`: which of its sequences attend together.
+* `input_batch`: the persistent batch in numpy (`batch_rows`), driven by the scheduler's deltas
+  alone, and its `batch_inputs`; `grouping`: which of its sequences attend together.
 * `layer_groups`: which layers share block tables; `kv_tensors`: the paged KV cache and how many
   blocks fit; `attention`: attention over it, called by the `transformers` model. What attends is an
   `attention_backend`: gathering (`attention_metadata` is what a step's layers share,
