@@ -21,6 +21,25 @@ from diagnose.words import (
     stretch,
 )
 
+TOLD = (
+    "request-exceeds-kv-capacity",
+    "remote-kv-wait-stuck",
+    "grammar-wait-stall",
+    "kv-block-leak",
+    "admission-deadlock",
+    "worker-hang",
+    "kv-load-failure",
+    "kv-preemption-thrash",
+    "kv-head-of-line",
+    "seq-slot-limit",
+    "lora-slot-contention",
+    "prefill-head-of-line",
+    "spec-decode-unprofitable",
+    "prefix-cache-thrash",
+    "frontend-cpu-bound",
+)
+"""Rules whose healthy number stands in the text; the others are counted there, and in the JSON."""
+
 _FOOT = 16
 """Columns of a label under the findings."""
 
@@ -128,27 +147,33 @@ def _pair(report: Report, left: tuple[str, str], right: tuple[str, str]) -> None
 
 def _healthy(report: Report, engine: EngineDiagnosis) -> None:
     steps, settings, account = engine.steps, engine.settings, engine.accounting
-    items = [f"progress: longest step {duration(steps.step_max_ns)}"] if steps.step_max_ns else []
-    items += [f"{said.name}: {said.number}" for said in engine.healthy if said.is_used]
+    said = [each for each in engine.healthy if each.is_used]
+    items = [f"{each.name}: {each.number}" for each in said if each.rule in TOLD]
     if steps.last_free_blocks is not None and settings.num_usable_blocks is not None:
         free = f"{steps.last_free_blocks:,} of {settings.num_usable_blocks:,}"
         items.append(f"free blocks at the end: {free}")
     if account.is_recorded:
         items.append(f"priority: {account.num_priority:,}")
         items.append(f"cache reset: {account.num_cache_reset:,}")
+    more = sum(each.rule not in TOLD for each in said)
+    if more:
+        items.append(f"and {plural(more, 'more check')}: --json")
     if items:
         report.flow(items, _FOOT, "✓ healthy", "healthy")
     _silenced(report, engine)
 
 
 def _silenced(report: Report, engine: EngineDiagnosis) -> None:
+    """Tells what guards noted, then what a finding explains; its number is the finding's own."""
+    explained: dict[str, list[str]] = {}
     for silenced in engine.suppressed:
-        if silenced.rule is None:
-            told = f"{silenced.by}: {silenced.number}"
-            report.wrapped(told, _FOOT, "muted", "● note")
+        if silenced.rule is None or silenced.by not in {f.rule for f in engine.findings}:
+            who = silenced.by if silenced.rule is None else f"{silenced.rule}, by {silenced.by}"
+            report.wrapped(f"{who}: {silenced.number}", _FOOT, "muted", "● note")
         else:
-            told = f"{silenced.rule}, by {silenced.by}: {silenced.number}"
-            report.wrapped(told, _FOOT, "muted", "● silenced")
+            explained.setdefault(silenced.by, []).append(silenced.rule)
+    for by, rules in explained.items():
+        report.wrapped(f"{', '.join(rules)}: explained by {by}", _FOOT, "muted", "● silenced")
 
 
 def _unused(report: Report, engine: EngineDiagnosis) -> None:

@@ -90,8 +90,11 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     condition = FULL.format(slots=slots, free=int((1 - MAX_KV_USED) * pool))
     stretches = read_stretches(context, condition)
     if not stretches or stretches[0].duration_ns < MIN_STUCK_NS:
-        longest = duration(stretches[0].duration_ns) if stretches else "never"
-        return healthy(ID, "set aside", f"filled the slots: {longest}")
+        if not stretches:
+            return healthy(ID, "set aside", "never filled the slots")
+        return healthy(
+            ID, "set aside", f"filled the slots for {duration(stretches[0].duration_ns)}"
+        )
     seen = read_row(context.log, stretches[0].scope.fill(SQL))
     if seen["num_ended"]:
         return healthy(ID, "set aside", f"{plural(seen['num_ended'], 'request')} ended meanwhile")

@@ -79,8 +79,10 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     condition = LEAKS.format(pool=pool, least=max(int(MIN_USED * pool), 1), share=MAX_HELD_SHARE)
     stretches = read_stretches(context, condition)
     if not stretches or stretches[0].duration_ns < MIN_LEAK_NS:
-        longest = duration(stretches[0].duration_ns) if stretches else "never"
-        return healthy(ID, "blocks held by nobody", f"longest {longest}" if stretches else longest)
+        if not stretches:
+            return healthy(ID, "blocks held by nobody", "none")
+        longest = duration(stretches[0].duration_ns)
+        return healthy(ID, "blocks held by nobody", f"for {longest} at most")
     return _finding(context, stretches[0], pool)
 
 

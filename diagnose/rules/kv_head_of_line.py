@@ -81,7 +81,9 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     seen = read_row(context.log, episode.stretch.fill(SQL))
     share = seen["num_held_up"] / max(seen["num_steps"], 1)
     if seen["num_held_up"] < MIN_STEPS or share < MIN_SHARE:
-        number = f"held up somebody who fits in {plural(seen['num_held_up'], 'step')}"
+        number = (
+            f"held up somebody who fits in {seen['num_held_up']:,} of {seen['num_steps']:,} steps"
+        )
         return healthy(ID, "head of the queue", number)
     return _finding(context, episode, seen, share)
 
