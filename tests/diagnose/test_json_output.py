@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
+
+import jsonschema
+import pytest
 
 from diagnose.diagnosis import diagnose
 from diagnose.json_output import to_json
 from telemetry.vocabulary import StopReason
 from tests.diagnose.logs import MemoryLog, described, log_of, pressed, steps
+from tests.diagnose.scrapes import storm
 
 ENGINE = 0xFEDCBA9876543210
 
@@ -92,3 +97,41 @@ def test_healthy_rules_carry_their_number() -> None:
     log = steps(described(), 100, stop=StopReason.queue_empty)
     healthy = {item["rule"]: item["number"] for item in document(log_of(log))["healthy"]}
     assert healthy["seq-slot-limit"] == "8 of 32"
+
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "diagnose.schema.json"
+
+
+def closed(schema: Any) -> Any:
+    """The published schema without room for keys that it does not describe."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {name: closed(value) for name, value in schema.items()}
+    if "properties" in inner:
+        inner.setdefault("additionalProperties", False)
+    return inner
+
+
+LOGS = {
+    "preempted": lambda: log_of(pressed(num_evicted=20)),
+    "healthy": lambda: log_of(steps(described(), 100)),
+    "empty": lambda: log_of(),
+    "short": lambda: log_of(steps(described(), 3)),
+    "a storm in scrapes": lambda: log_of(storm()),
+    "two engines": lambda: log_of(pressed(num_evicted=20), steps(described(engine=2), 100)),
+}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_documents_are_as_the_published_schema_says(name: str) -> None:
+    schema = closed(json.loads(SCHEMA.read_text(encoding="utf-8")))
+    jsonschema.validate(document(LOGS[name]()), schema)
+
+
+def test_a_key_that_the_schema_does_not_describe_is_noticed() -> None:
+    schema = closed(json.loads(SCHEMA.read_text(encoding="utf-8")))
+    changed = document(LOGS["healthy"]()) | {"surprise": 1}
+    with pytest.raises(jsonschema.ValidationError, match="surprise"):
+        jsonschema.validate(changed, schema)
