@@ -126,6 +126,8 @@ class Affected:
     num_tokens_lost: int | None
     num_tokens_recomputed: int | None
     evicted_ns: int | None
+    waited_ns: int | None = None
+    """How long it got nothing, where it was not for an eviction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,6 +185,7 @@ def _affected(paid: Affected) -> dict[str, Any]:
         "num_tokens_lost": paid.num_tokens_lost,
         "num_tokens_recomputed": paid.num_tokens_recomputed,
         "evicted_ns": paid.evicted_ns,
+        "waited_ns": paid.waited_ns,
     }
 
 

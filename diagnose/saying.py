@@ -93,6 +93,28 @@ def measured(
     )
 
 
+def waited(request: int, request_id: str | None, waited_ns: int | None = None) -> Affected:
+    """Returns a request that got nothing for a while, without having lost anything."""
+    return Affected(
+        request=request,
+        request_id=request_id,
+        times=1,
+        num_tokens_lost=None,
+        num_tokens_recomputed=None,
+        evicted_ns=None,
+        waited_ns=waited_ns,
+    )
+
+
+def span_to(context: Context, opened_ts: int, last_ts: int) -> Span:
+    """Returns the span of what was last seen at `last_ts`.
+
+    It is open if that is the newest moment of an engine that has not ended.
+    """
+    is_open = last_ts >= context.newest_ts and context.quality.stopped_ts is None
+    return Span(opened_ts=opened_ts, cleared_ts=None if is_open else last_ts)
+
+
 def healthy(rule_id: str, name: str, number: str) -> Healthy:
     """Returns that a rule has looked and found nothing, with the number that says so."""
     return Healthy(rule=rule_id, name=name, number=number)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diagnose.advice import advise
-from diagnose.finding import Affected, Cause, Finding, Impact, RuleVerdict, Severity, Span
+from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.reading import NS
 from diagnose.rule import Context, Rule
-from diagnose.saying import finding, healthy, measured, ruled_out, unused
+from diagnose.saying import finding, healthy, measured, ruled_out, unused, waited
 from diagnose.words import connector_name, count, duration, harmless, plural
 
 MIN_STUCK_NS = 120 * NS
@@ -116,7 +116,9 @@ def _finding(
             cost=(f"{count(blocks)} KV blocks held by {plural(len(still), 'request')}",),
             numbers=(("num_stuck", len(stuck)), ("num_open", len(still)), ("num_blocks", blocks)),
         ),
-        affected=tuple(_affected(each) for each in stuck[:10]),
+        affected=tuple(
+            waited(each.request, each.request_id, each.lasted_ns) for each in stuck[:10]
+        ),
         num_affected=len(stuck),
         actions=(
             advise(
@@ -133,17 +135,6 @@ def _span(context: Context, stuck: list[Transfer]) -> Span:
     last = max(context.newest_ts if end is None else end for end in ends)
     return Span(
         opened_ts=min(each.start_ts for each in stuck), cleared_ts=None if is_open else last
-    )
-
-
-def _affected(transfer: Transfer) -> Affected:
-    return Affected(
-        request=transfer.request,
-        request_id=transfer.request_id,
-        times=1,
-        num_tokens_lost=None,
-        num_tokens_recomputed=None,
-        evicted_ns=transfer.lasted_ns,
     )
 
 

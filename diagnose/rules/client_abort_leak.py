@@ -30,10 +30,10 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import advise
-from diagnose.finding import Affected, Cause, Finding, Impact, RuleVerdict, Severity, Span
+from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, measured, not_measured, ruled_out
+from diagnose.saying import finding, healthy, measured, not_measured, ruled_out, waited
 from diagnose.words import duration, plural
 
 ID = "client-abort-leak"
@@ -97,13 +97,7 @@ def _finding(context: Context, late: list[dict[str, Any]], num_gone: int) -> Fin
             cost=(f"{plural(len(late), 'request')} held slots and blocks for nobody",),
             numbers=(("num_leaked", len(late)), ("longest_ns", longest)),
         ),
-        affected=tuple(
-            Affected(
-                request=row["request"], request_id=row["request_id"], times=1,
-                num_tokens_lost=None, num_tokens_recomputed=None, evicted_ns=None,
-            )
-            for row in late[:10]
-        ),
+        affected=tuple(waited(row["request"], row["request_id"]) for row in late[:10]),
         num_affected=len(late),
         actions=(
             advise(

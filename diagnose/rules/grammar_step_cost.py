@@ -29,9 +29,9 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import advise
-from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity, Span
+from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, measured, not_measured, ruled_out, unused
+from diagnose.saying import finding, healthy, measured, not_measured, ruled_out, span_to, unused
 from diagnose.words import duration, percent
 
 ID = "grammar-step-cost"
@@ -66,14 +66,11 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
 
 def _finding(context: Context, seen: dict[str, Any], share: float) -> Finding:
     sql = context.scope.fill(SQL)
-    is_open = seen["last_ts"] >= context.newest_ts and context.quality.stopped_ts is None
     return finding(
         context,
         RULE,
         severity=Severity.medium,
-        span=Span(
-            opened_ts=seen["first_ts"], cleared_ts=None if is_open else seen["last_ts"]
-        ),
+        span=span_to(context, seen["first_ts"], seen["last_ts"]),
         sentence=f"Filling grammar bitmasks took {percent(share)} of {seen['num_steps']:,} steps' "
         f"time, {duration(seen['p95_ns'])} of a step at p95; sampling took "
         f"{duration(seen['sample_ns'])} in all",

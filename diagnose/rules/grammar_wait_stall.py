@@ -32,10 +32,10 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import advise
-from diagnose.finding import Affected, Cause, Finding, Impact, RuleVerdict, Severity, Span
+from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, measured, ruled_out, unused
+from diagnose.saying import finding, healthy, measured, ruled_out, unused, waited
 from diagnose.words import duration, plural
 
 ID = "grammar-wait-stall"
@@ -126,7 +126,9 @@ def _finding(context: Context, slow: list[dict[str, Any]], num_waits: int) -> Fi
             cost=(f"{plural(len(slow), 'request')} set aside, up to {duration(longest)}",),
             numbers=(("num_slow", len(slow)), ("longest_ns", longest), ("num_open", len(still))),
         ),
-        affected=tuple(_affected(row) for row in slow[:10]),
+        affected=tuple(
+            waited(row["request"], row["request_id"], row["wait_ns"]) for row in slow[:10]
+        ),
         num_affected=len(slow),
         actions=(
             advise(
@@ -137,17 +139,6 @@ def _finding(context: Context, slow: list[dict[str, Any]], num_waits: int) -> Fi
             ),
         ),
     )  # fmt: skip
-
-
-def _affected(row: dict[str, Any]) -> Affected:
-    return Affected(
-        request=row["request"],
-        request_id=row["request_id"],
-        times=1,
-        num_tokens_lost=None,
-        num_tokens_recomputed=None,
-        evicted_ns=row["wait_ns"],
-    )
 
 
 RULE = Rule(id=ID, version=1, prefix="gws", page=__doc__ or "", decide=decide)

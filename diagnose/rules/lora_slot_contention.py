@@ -30,10 +30,10 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import advise
-from diagnose.finding import Action, Affected, Cause, Finding, Impact, RuleVerdict, Severity, Span
+from diagnose.finding import Action, Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, measured, ruled_out, unused
+from diagnose.saying import finding, healthy, measured, ruled_out, unused, waited
 from diagnose.words import duration, harmless, plural
 
 ID = "lora-slot-contention"
@@ -110,11 +110,7 @@ def _finding(context: Context, waits: list[dict[str, Any]], slots: int) -> Findi
             numbers=(("num_waits", len(waits)), ("longest_ns", longest)),
         ),
         affected=tuple(
-            Affected(
-                request=row["request"], request_id=row["request_id"], times=1,
-                num_tokens_lost=None, num_tokens_recomputed=None, evicted_ns=row["wait_ns"],
-            )
-            for row in waits[:10]
+            waited(row["request"], row["request_id"], row["wait_ns"]) for row in waits[:10]
         ),
         num_affected=len(waits),
         actions=_actions(slots, len(names)),

@@ -32,9 +32,9 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import advise
-from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity, Span
+from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, measured, not_measured, unused
+from diagnose.saying import finding, healthy, measured, not_measured, span_to, unused
 from diagnose.words import connector_name, duration, percent, plural
 
 ID = "offload-overhead"
@@ -88,14 +88,11 @@ def _finding(context: Context, seen: dict[str, Any]) -> Finding:
     queued = ""
     if seen["num_served"] == seen["num_loads"]:
         queued = f"; {percent(1 - seen['service_ns'] / seen['asked_ns'])} of it is waiting"
-    is_open = seen["last_ts"] >= context.newest_ts and context.quality.stopped_ts is None
     return finding(
         context,
         RULE,
         severity=Severity.medium,
-        span=Span(
-            opened_ts=seen["first_ts"], cleared_ts=None if is_open else seen["last_ts"]
-        ),
+        span=span_to(context, seen["first_ts"], seen["last_ts"]),
         sentence=f"Loading a token through {connector_name(context.settings.kv_connector)} took "
         f"{seen['ratio']:.1f} times as long as computing one ({loads}){queued}; "
         f"{percent(seen['used'])} of the KV pool was in use",

@@ -34,9 +34,9 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import advise
-from diagnose.finding import Action, Cause, Finding, Impact, RuleVerdict, Severity, Span
+from diagnose.finding import Action, Cause, Finding, Impact, RuleVerdict, Severity
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, lacking, measured, not_measured, ruled_out
+from diagnose.saying import finding, healthy, lacking, measured, not_measured, ruled_out, span_to
 from diagnose.words import count, duration, percent
 
 ID = "prefill-stalls-decode"
@@ -98,12 +98,11 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
 
 def _finding(context: Context, seen: dict[str, Any]) -> Finding:
     sql = context.scope.fill(SQL)
-    is_open = context.quality.stopped_ts is None and seen["last_ts"] >= context.newest_ts
     return finding(
         context,
         RULE,
         severity=Severity.high,
-        span=Span(opened_ts=seen["first_ts"], cleared_ts=None if is_open else seen["last_ts"]),
+        span=span_to(context, seen["first_ts"], seen["last_ts"]),
         sentence=f"Answers came at {percent(seen['rate'])} of their calm rate beside prompts: a "
         f"step took {duration(seen['mixed_ns'])} instead of {duration(seen['calm_ns'])}, for "
         f"{percent(seen['time_share'])} of the time and up to {seen['most_decodes']:,} requests",

@@ -30,10 +30,10 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import advise
-from diagnose.finding import Action, Affected, Cause, Finding, Impact, RuleVerdict, Severity, Span
+from diagnose.finding import Action, Cause, Finding, Impact, RuleVerdict, Severity
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, lacking, measured, ruled_out, unused
+from diagnose.saying import finding, healthy, lacking, measured, ruled_out, span_to, unused, waited
 from diagnose.words import count, duration, plural
 
 ID = "priority-inversion"
@@ -93,20 +93,16 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
 def _finding(context: Context, inverted: list[dict[str, Any]]) -> Finding:
     worst, sql = inverted[0], context.scope.fill(SQL)
     until = max(row["until_ts"] for row in inverted)
-    is_open = until >= context.newest_ts and context.quality.stopped_ts is None
-    waited, slots = duration(worst["inverted_ns"]), count(context.settings.slots)
+    lasted, slots = duration(worst["inverted_ns"]), count(context.settings.slots)
     return finding(
         context,
         RULE,
         severity=Severity.high,
-        span=Span(
-            opened_ts=min(row["start_ts"] for row in inverted),
-            cleared_ts=None if is_open else until,
-        ),
+        span=span_to(context, min(row["start_ts"] for row in inverted), until),
         sentence=f"{plural(len(inverted), 'urgent request')} waited for a slot while less urgent "
         f"ones held all {slots}: request {worst['request']} (priority {worst['priority']}) for "
-        f"{waited} beside priority {worst['runs_priority']}",
-        symptom=f"up to {waited} in the queue beside a less urgent running request",
+        f"{lasted} beside priority {worst['runs_priority']}",
+        symptom=f"up to {lasted} in the queue beside a less urgent running request",
         cause=Cause(
             kind="setting",
             sentence=f"setting: max_num_seqs is {slots}, and a slot is never taken away",
@@ -122,24 +118,15 @@ def _finding(context: Context, inverted: list[dict[str, Any]]) -> Finding:
             ),
         ),
         impact=Impact(
-            cost=(f"{plural(len(inverted), 'urgent request')} waited, up to {waited}",),
+            cost=(f"{plural(len(inverted), 'urgent request')} waited, up to {lasted}",),
             numbers=(("num_inverted", len(inverted)), ("inverted_ns", worst["inverted_ns"])),
         ),
-        affected=tuple(_affected(row) for row in inverted[:10]),
+        affected=tuple(
+            waited(row["request"], row["request_id"], row["inverted_ns"]) for row in inverted[:10]
+        ),
         num_affected=len(inverted),
         actions=_actions(context),
     )  # fmt: skip
-
-
-def _affected(row: dict[str, Any]) -> Affected:
-    return Affected(
-        request=row["request"],
-        request_id=row["request_id"],
-        times=1,
-        num_tokens_lost=None,
-        num_tokens_recomputed=None,
-        evicted_ns=row["inverted_ns"],
-    )
 
 
 def _actions(context: Context) -> tuple[Action, ...]:

@@ -33,10 +33,10 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import advise
-from diagnose.finding import Affected, Cause, Finding, Impact, RuleVerdict, Severity, Span
+from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.reading import NS, Scope, read_row, read_rows
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, measured, ruled_out, unused
+from diagnose.saying import finding, healthy, measured, ruled_out, unused, waited
 from diagnose.words import connector_name, count, duration, plural
 
 ID = "remote-kv-wait-stuck"
@@ -149,7 +149,9 @@ def _finding(
                 ("stuck_ns", longest),
             ),
         ),
-        affected=tuple(_affected(wait) for wait in stuck[:10]),
+        affected=tuple(
+            waited(wait["request"], wait["request_id"], wait["waited_ns"]) for wait in stuck[:10]
+        ),
         num_affected=num_requests,
         actions=(
             advise(
@@ -174,17 +176,6 @@ def _span(context: Context, stuck: list[dict[str, Any]]) -> Span:
     last = max(wait["start_ts"] + wait["waited_ns"] for wait in stuck)
     return Span(
         opened_ts=min(wait["start_ts"] for wait in stuck), cleared_ts=None if is_open else last
-    )
-
-
-def _affected(wait: dict[str, Any]) -> Affected:
-    return Affected(
-        request=wait["request"],
-        request_id=wait["request_id"],
-        times=1,
-        num_tokens_lost=None,
-        num_tokens_recomputed=None,
-        evicted_ns=wait["waited_ns"],
     )
 
 

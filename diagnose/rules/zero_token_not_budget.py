@@ -32,10 +32,19 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import advise
-from diagnose.finding import Affected, Cause, Finding, Impact, RuleVerdict, Severity, Span
+from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, lacking, measured, not_measured, ruled_out
+from diagnose.saying import (
+    finding,
+    healthy,
+    lacking,
+    measured,
+    not_measured,
+    ruled_out,
+    span_to,
+    waited,
+)
 from diagnose.words import count, duration, plural
 
 ID = "zero-token-not-budget"
@@ -118,16 +127,13 @@ def _finding(context: Context, still: list[dict[str, Any]]) -> Finding:
     sql, worst = context.scope.fill(SQL), still[0]
     requests = {row["request"] for row in still}
     until = max(row["until_ts"] for row in still)
-    is_open = until >= context.newest_ts and context.quality.stopped_ts is None
     reasons = sorted({row["reason"] for row in still})
     lasted = duration(worst["still_ns"])
     return finding(
         context,
         RULE,
         severity=Severity.high,
-        span=Span(
-            opened_ts=min(row["start_ts"] for row in still), cleared_ts=None if is_open else until
-        ),
+        span=span_to(context, min(row["start_ts"] for row in still), until),
         sentence=f"{plural(len(requests), 'running request')} got no token for up to {lasted} "
         f"although tokens were left, for {', '.join(reasons)}; what frees request "
         f"{count(worst['request'])}: {FREED_BY.get(worst['reason'], 'not known')}",
@@ -148,13 +154,7 @@ def _finding(context: Context, still: list[dict[str, Any]]) -> Finding:
             cost=(f"{plural(len(requests), 'request')} stood still, up to {lasted}",),
             numbers=(("num_requests", len(requests)), ("still_ns", worst["still_ns"])),
         ),
-        affected=tuple(
-            Affected(
-                request=row["request"], request_id=None, times=1, num_tokens_lost=None,
-                num_tokens_recomputed=None, evicted_ns=row["still_ns"],
-            )
-            for row in still[:10]
-        ),
+        affected=tuple(waited(row["request"], None, row["still_ns"]) for row in still[:10]),
         num_affected=len(requests),
         actions=(
             advise(
