@@ -17,9 +17,7 @@ def test_a_model_that_is_loaded_again_is_the_same(
     assert kv_manifest(again, 16) == kv_manifest(small_model, 16)
 
 
-def test_another_weight_is_another_model(
-    small_model: LoadedModel, small_checkpoint: Path
-) -> None:
+def test_another_weight_is_another_model(small_model: LoadedModel, small_checkpoint: Path) -> None:
     other = load_model(small_checkpoint, dtype="float32", device="cpu")
     with torch.no_grad():
         next(other.module.parameters()).mul_(1.001)
