@@ -34,7 +34,7 @@ from diagnose.advice import advise
 from diagnose.episodes import Episode, worst_episode
 from diagnose.finding import Action, Cause, Finding, Impact, RuleVerdict, Severity
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, lacking, measured, ruled_out
+from diagnose.saying import finding, healthy, measured, not_measured, ruled_out
 from diagnose.words import connector_name, plural
 
 ID = "preempt-zero-reclaim-cascade"
@@ -47,12 +47,20 @@ SELECT step, min(ts) AS ts, count(*) AS num_preemptions,
        count(*) FILTER (num_blocks_freed = 0) AS num_for_nothing,
        sum(num_blocks_deferred)::BIGINT AS num_deferred,
        sum(num_computed_tokens_lost)::BIGINT AS num_tokens_lost
-FROM preemptions WHERE {{where}} AND cause IN ('kv_full', 'priority') GROUP BY step
+FROM request_events
+WHERE {{where}} AND kind = event_kind('preempted')
+  AND cause IN (preemption_cause('kv_full'), preemption_cause('priority'))
+GROUP BY step
 HAVING num_for_nothing >= {MIN_FOR_NOTHING} AND num_deferred > 0
 """
 MOMENTS_SQL = f"SELECT ts FROM ({STEPS_SQL})".replace(
     "{where}", "engine = {engine} AND ts <= {end}"
 )
+MEASURED_SQL = """
+SELECT count(*) AS num_rows, count(num_blocks_freed) AS num_freed,
+       count(num_blocks_deferred) AS num_deferred
+FROM request_events WHERE {where} AND kind = event_kind('preempted')
+"""
 SQL = f"""
 SELECT count(*) AS num_steps, sum(num_for_nothing)::BIGINT AS num_for_nothing,
        max(num_for_nothing) AS most, sum(num_deferred)::BIGINT AS num_deferred,
@@ -63,9 +71,10 @@ FROM ({STEPS_SQL})
 
 def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     """Returns a finding where evictions of one step gave no block."""
-    lacks = lacking(context, ID, "preemptions", "num_blocks_freed", "num_blocks_deferred")
-    if lacks is not None:
-        return lacks
+    seen = context.row(MEASURED_SQL)
+    if seen["num_rows"] and not (seen["num_freed"] and seen["num_deferred"]):
+        missing = ("preemptions.num_blocks_freed", "preemptions.num_blocks_deferred")
+        return not_measured(ID, missing, "not recorded")
     episode = worst_episode(context, MOMENTS_SQL)
     if episode is None:
         number = f"each of {context.accounting.num_from_kv:,} evictions freed blocks"
