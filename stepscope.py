@@ -34,7 +34,10 @@ EXTRAS = {
         *("duckdb", "pyarrow", "rich", "opentelemetry", "prometheus_client"),
         *("google", "grpc", "msgspec", "zmq"),
     ),
-    "engine": ("torch", "transformers", "tokenizers", "safetensors", "fastapi", "uvicorn", "httpx"),
+    "engine": (
+        *("torch", "transformers", "tokenizers", "safetensors", "gguf", "accelerate"),
+        *("xgrammar", "jinja2", "tqdm", "fastapi", "uvicorn", "httpx"),
+    ),
     "dashboard": ("streamlit", "altair", "pandas"),
 }
 

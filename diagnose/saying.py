@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from diagnose.episodes import EPISODE_GAP_NS
 from diagnose.finding import (
     Action,
     Affected,
@@ -109,9 +110,10 @@ def waited(request: int, request_id: str | None, waited_ns: int | None = None) -
 def span_to(context: Context, opened_ts: int, last_ts: int) -> Span:
     """Returns the span of what was last seen at `last_ts`.
 
-    It is open if that is the newest moment of an engine that has not ended.
+    It is open while the engine has not ended and no whole gap between episodes has passed since.
     """
-    is_open = last_ts >= context.newest_ts and context.quality.stopped_ts is None
+    is_recent = context.newest_ts - last_ts < EPISODE_GAP_NS
+    is_open = is_recent and context.quality.stopped_ts is None
     return Span(opened_ts=opened_ts, cleared_ts=None if is_open else last_ts)
 
 

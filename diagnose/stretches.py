@@ -16,9 +16,8 @@ WITH held AS (
     SELECT step, num_repeats, ts, coalesce(updated_ts, ts) AS until_ts
     FROM steps WHERE {where} AND ({condition})
 ), marked AS (
-    SELECT *, (step <> lag(step + num_repeats, 1, 0) OVER by_step
-               AND coalesce(ts - lag(until_ts) OVER by_step > {gap}, true))::INTEGER AS is_first
-    FROM held WINDOW by_step AS (ORDER BY step)
+    SELECT *, (step <> lag(step + num_repeats, 1, 0) OVER (ORDER BY step))::INTEGER AS is_first
+    FROM held
 ), numbered AS (
     SELECT *, sum(is_first) OVER (ORDER BY step ROWS UNBOUNDED PRECEDING) AS stretch FROM marked
 )
@@ -50,20 +49,14 @@ class StepStretch:
         return Scope(self.engine, self.opened_ts, self.until_ts)
 
 
-def stretches_sql(condition: str, *, gap_ns: int = 0) -> str:
-    """Returns the statement behind `read_stretches`, a template for the window."""
-    return STRETCHES_SQL.replace("{condition}", condition).replace("{gap}", str(gap_ns))
-
-
-def read_stretches(context: Context, condition: str, *, gap_ns: int = 0) -> list[StepStretch]:
+def read_stretches(context: Context, condition: str) -> list[StepStretch]:
     """Returns the stretches of steps in which an SQL condition over `steps` held, longest first.
 
     Args:
         context: engine and window.
         condition: over the columns of `steps`.
-        gap_ns: steps without it that take no longer are passed over; 0 for an unbroken run.
     """
-    rows = context.rows(stretches_sql(condition, gap_ns=gap_ns))
+    rows = context.rows(STRETCHES_SQL.replace("{condition}", condition))
     return [StepStretch(engine=context.scope.engine, **row) for row in rows]
 
 

@@ -32,9 +32,9 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import advise
-from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity, Span
+from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.saying import finding, healthy, measured, not_measured, unused
+from diagnose.saying import finding, healthy, measured, not_measured, span_to, unused
 from diagnose.words import count, percent
 
 ID = "spec-decode-unprofitable"
@@ -74,7 +74,7 @@ FROM compared
 DRAFTS_SQL = """
 SELECT sum(num_placed)::BIGINT AS num_placed, sum(num_accepted)::BIGINT AS num_accepted,
        sum(draft_ns)::BIGINT AS draft_ns, min(ts) FILTER (num_placed > 0) AS first_ts,
-       max(ts) FILTER (num_placed > 0) AS last_ts
+       max(updated_ts) FILTER (num_placed > 0) AS last_ts
 FROM steps WHERE {where}
 """
 
@@ -108,15 +108,12 @@ def _finding(
 ) -> Finding:
     placed = drafts["num_placed"]
     wasted = placed - (drafts["num_accepted"] or 0)
-    is_open = context.quality.stopped_ts is None and drafts["last_ts"] >= context.steps.last_ts
     loses = "" if gain is None else f": output came at {gain:.2f} times the rate without drafts"
     return finding(
         context,
         RULE,
         severity=Severity.medium,
-        span=Span(
-            opened_ts=drafts["first_ts"], cleared_ts=None if is_open else drafts["last_ts"]
-        ),
+        span=span_to(context, drafts["first_ts"], drafts["last_ts"]),
         sentence=f"{percent(ratio)} of {placed:,} drafted tokens were right{loses}",
         symptom=f"{wasted:,} drafted tokens were rejected",
         cause=Cause(

@@ -135,6 +135,13 @@ def test_drafts_that_cost_more_than_they_bring_are_found() -> None:
     assert finding.confidence.level == "high"
 
 
+def test_drafts_that_are_still_made_are_open_and_those_of_long_ago_are_not() -> None:
+    assert found(drafted(), "spec-decode-unprofitable").is_open
+    plain = {"num_draft_tokens": 0, "num_placed": 0, "num_accepted": 0}
+    later = lasting(drafted(), 31, running=0, **plain)
+    assert not found(later, "spec-decode-unprofitable").is_open
+
+
 def test_low_acceptance_that_pays_is_fine() -> None:
     assert is_healthy(drafted(accepted=4, draft_ns=10 * MS), "spec-decode-unprofitable")
 
