@@ -100,6 +100,29 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """How much of a total one cause accounts for; `kind` is `None` for the rest, unexplained.
+
+    The shares of a finding add up to the total that they divide: `ratio` to 1, `num` to the count.
+    `num` need not be whole: a share is worked out by taking changes away, in every order.
+    """
+
+    kind: CauseKind | None
+    name: str
+    num: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One step of how it came about: what changed, what failed first, whom it hurt."""
+
+    stage: Literal["cause", "first_failure", "impact"]
+    ts: int | None
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
     """Something to do. No effect is predicted here; only a replay may do that.
 
@@ -162,6 +185,10 @@ class Finding:
     """The answer in one sentence: cause before symptom."""
     symptom: str
     cause: Cause
+    shares: tuple[Share, ...] = ()
+    """What each change accounts for; empty where that was not worked out."""
+    chain: tuple[Link, ...] = ()
+    """From the cause to the impact; empty where its moments are not known."""
     rejected: tuple[Rejected, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     impact: Impact = Impact()
