@@ -18,12 +18,11 @@ import streamlit as st
 
 from dashboard import address, source
 from dashboard.colours import Theme
-from dashboard.queries import header as queries
+from dashboard.starts import EngineStart, engine_label, one_row, read_engines
 from diagnose.changes import Explanation
 from diagnose.diagnosis import Diagnosis, EngineDiagnosis, diagnose, read_context
 from diagnose.reading import Scope
 from diagnose.window import LIVE_WINDOW_NS, Window
-from diagnose.words import engine_hex
 from telemetry.store import Log, open_log
 
 KEPT = ("log", "engine", "from", "to")
@@ -32,25 +31,6 @@ DEFAULT_WIDTH = 1384
 """Pixels between the margins of a page at 1440 px."""
 MAX_CACHED = 400
 WAS_LIVE = "was_live"
-
-
-@dataclass(frozen=True)
-class EngineStart:
-    """An engine start as the picker knows it. Times are ns since the epoch."""
-
-    engine: int
-    model: str | None
-    dp_rank: int | None
-    first_ts: int
-    newest_ts: int
-    end_kind: str | None
-    end_ts: int | None
-    end_step: int | None
-
-    @property
-    def is_interrupted(self) -> bool:
-        """Whether it ended without saying goodbye."""
-        return self.end_kind in ("engine_died", "engine_failed")
 
 
 @dataclass(frozen=True)
@@ -80,8 +60,7 @@ class Page:
 
     def row(self, sql: str) -> dict[str, Any]:
         """Returns the one row of an aggregate; what is NULL is None."""
-        record = self.ask(sql).iloc[0].to_dict()
-        return {name: None if pd.isna(value) else value for name, value in record.items()}
+        return one_row(self.ask(sql))
 
     def diagnosis(self) -> EngineDiagnosis | None:
         """Returns what the rules say of this engine in this window; None without a row."""
@@ -210,13 +189,6 @@ def _open(path: str) -> Log:
     return open_log(Path(path))
 
 
-def read_engines(log: Log) -> tuple[EngineStart, ...]:
-    """Returns every engine start of a log, the newest first."""
-    columns = EngineStart.__dataclass_fields__
-    rows = log.query(queries.ENGINES).to_pylist()
-    return tuple(EngineStart(**{name: row[name] for name in columns}) for row in rows)
-
-
 def _frame(log: Log, sql: str, params: dict[str, Any] | None) -> pd.DataFrame:
     return log.query(sql, params).to_pandas()
 
@@ -254,7 +226,4 @@ def behind_seconds(page: Page) -> float:
     return max(0.0, time.time() - page.engine.newest_ts / 1e9)
 
 
-def engine_label(start: EngineStart) -> str:
-    """Returns `tiny-llama · 0`, or the engine's number where it has no model; untrusted text."""
-    rank = "" if start.dp_rank is None else f" · {start.dp_rank}"
-    return f"{start.model or engine_hex(start.engine)}{rank}"
+__all__ = ["EngineStart", "Page", "engine_label", "open_page", "read_engines"]

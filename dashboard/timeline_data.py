@@ -10,7 +10,7 @@ import pandas as pd
 
 from dashboard.charts import load, memory, reasons, work
 from dashboard.charts.axis import LABEL_SPACE, TimeAxis
-from dashboard.charts.canvas import NO_GAPS, Canvas
+from dashboard.charts.canvas import NO_GAPS, NO_STOPS, Canvas
 from dashboard.charts.timeline import readouts, timeline
 from dashboard.queries import header, panels
 from dashboard.queries.reduction import (
@@ -20,7 +20,7 @@ from dashboard.queries.reduction import (
     bin_ns,
     grain_ns,
 )
-from dashboard.session import Page
+from dashboard.starts import View
 from diagnose.accounting import Accounting
 from diagnose.diagnosis import EngineDiagnosis
 from diagnose.reading import Scope
@@ -41,7 +41,7 @@ class Timeline:
 class _Reader:
     """Asks a page, and remembers what was asked."""
 
-    page: Page
+    page: View
     num_rows: int
     before_ts: int | None
     statements: dict[str, str] = field(default_factory=dict)
@@ -70,15 +70,15 @@ class _Reader:
         return self.ask(name, stretches(self.scope, length, self.before_ts)), length
 
 
-def build(page: Page, engine: EngineDiagnosis) -> Timeline:
-    """Returns the seven panels of a page's window."""
+def build(page: View, engine: EngineDiagnosis, *, is_still: bool = False) -> Timeline:
+    """Returns the seven panels of a page's window; a still picture has no readout."""
     scope = page.scope
     window = page.row(header.window(scope))
     before = window["before_ts"]
     reader = _Reader(page, int(window["num_rows"]), None if before is None else int(before))
     facts = page.row(panels.facts(scope))
     pool = None if facts["pool"] is None else int(facts["pool"])
-    canvas = _canvas(reader, window, pool)
+    canvas = _canvas(reader, window, pool, has_cursor=not is_still)
     length = bin_ns(scope)
     chart = timeline(
         canvas,
@@ -91,11 +91,14 @@ def build(page: Page, engine: EngineDiagnosis) -> Timeline:
             _stops(reader, canvas),
             _tokens(reader, canvas, engine, length),
         ],
+        is_still=is_still,
     )
     return Timeline(chart, reader.statements)
 
 
-def _canvas(reader: _Reader, window: dict[str, Any], pool: int | None) -> Canvas:
+def _canvas(
+    reader: _Reader, window: dict[str, Any], pool: int | None, *, has_cursor: bool
+) -> Canvas:
     page, scope = reader.page, reader.scope
     axis = TimeAxis(
         scope.start_ts, scope.end_ts, page.theme, width=max(480, page.width - SIDE_SPACE)
@@ -108,7 +111,9 @@ def _canvas(reader: _Reader, window: dict[str, Any], pool: int | None) -> Canvas
         last = scope.end_ts  # an idle engine writes no steps: its last state holds
     return Canvas(
         axis=axis,
-        stops=readouts(reader.ask("Readout", header.readouts(scope)), pool),
+        stops=readouts(reader.ask("Readout", header.readouts(scope)), pool)
+        if has_cursor
+        else NO_STOPS,
         gaps=gaps,
         end=min((last - scope.start_ts) / 1e6, axis.length_ms),
         events=reader.ask("Events of the engine", header.events(scope)),

@@ -63,8 +63,11 @@ class TokenWork:
     num_padding: int | None
 
     @property
-    def adds_up(self) -> bool | None:
-        """Whether the five parts are all of the scheduled tokens."""
+    def num_unattributed(self) -> int | None:
+        """Scheduled tokens that are in none of the five parts; `None` where no part is recorded.
+
+        Drafts of a step in flight stand here until it is updated.
+        """
         parts = (
             self.num_useful_prefill,
             self.num_useful_decode,
@@ -74,7 +77,12 @@ class TokenWork:
         )
         if self.num_scheduled is None or all(part is None for part in parts):
             return None
-        return self.num_scheduled == sum(part or 0 for part in parts)
+        return self.num_scheduled - sum(part or 0 for part in parts)
+
+    @property
+    def adds_up(self) -> bool | None:
+        """Whether the five parts are all of the scheduled tokens."""
+        return None if self.num_unattributed is None else self.num_unattributed == 0
 
     @property
     def recomputed_ratio(self) -> float | None:

@@ -35,6 +35,11 @@ class Burst:
     """Against the rate around it; `None` where nothing else arrived."""
 
     @property
+    def num_as_around(self) -> int:
+        """How many would have come in the span at the rate around it."""
+        return 0 if self.rate_ratio is None else round(self.num_arrivals / max(self.rate_ratio, 1))
+
+    @property
     def is_unusual(self) -> bool:
         """Whether more arrived at once than the rate around it explains."""
         enough = self.num_arrivals >= MIN_ARRIVALS and self.after >= MIN_GROWTH * self.before

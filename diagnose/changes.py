@@ -15,8 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from diagnose.accounting import Accounting
-from diagnose.candidates import JUDGES, Case, Change
+from diagnose.candidates import JUDGES
 from diagnose.capacity import Capacity, measure_capacity
+from diagnose.change import Case, Change
 from diagnose.episodes import Episode
 from diagnose.facts import EngineSettings
 from diagnose.finding import Cause, Confidence, Level, Rejected
@@ -72,13 +73,14 @@ def explain(
     context = Scope(settings.engine, start, max(episode.stretch.end_ts, episode.last_ts))
     traffic = read_traffic(log, context, settings)
     case = Case(
+        log=log,
+        scope=context,
         episode=episode,
         settings=settings,
         account=account,
         history=read_history(log, context, settings),
         traffic=traffic,
         capacity=measure_capacity(traffic, settings, episode.opened_ts, episode.last_ts),
-        context_start_ts=start,
         max_running=max_running,
     )
     changes = tuple(judge(case) for judge in JUDGES)

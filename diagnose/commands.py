@@ -34,7 +34,9 @@ def add_commands(
         "(default: all of a closed log, 15m of a live one)",
     )
     parser.add_argument("--engine", metavar="HEX", help="one engine only: its 16 hex digits")
-    parser.add_argument("--json", action="store_true", help="JSON instead of text")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="JSON instead of text")
+    form.add_argument("--markdown", action="store_true", help="an incident report in Markdown")
     parser.add_argument(
         "--fail-on", choices=LEVELS, metavar="LEVEL", help=f"exit 1 from here: {', '.join(LEVELS)}"
     )
@@ -75,6 +77,9 @@ def report_on(log: QueryLog, args: argparse.Namespace, window: Window, engine: i
     diagnosis = diagnose(log, window, None if engine is None else [engine])
     if args.sql is not None:
         return print_sql(diagnosis, args.sql)
+    if args.markdown:
+        print_markdown(log, diagnosis)
+        return exit_code(diagnosis, args.fail_on)
     print_diagnosis(diagnosis, as_json=args.json, ascii_only=args.ascii)
     if diagnosis.findings and not args.json and args.log != getattr(args, "default_log", args.log):
         print(f"with each command: --log {shlex.quote(str(args.log))}")
@@ -92,6 +97,14 @@ def print_diagnosis(diagnosis: Diagnosis, *, as_json: bool, ascii_only: bool) ->
     from diagnose.report import write_report
 
     print_report(write_report(diagnosis), sys.stdout, ascii_only=ascii_only)
+
+
+def print_markdown(log: QueryLog, diagnosis: Diagnosis) -> None:
+    """Prints the incident report of a diagnosis to standard output."""
+    from diagnose.incident import write_incident
+    from diagnose.markdown import to_markdown
+
+    print(to_markdown(write_incident(log, diagnosis)), end="")
 
 
 def print_sql(diagnosis: Diagnosis, finding_id: str) -> int:

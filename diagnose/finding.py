@@ -30,6 +30,7 @@ class Severity(IntEnum):
 
 CauseKind = Literal[
     "burst_of_arrivals",
+    "more_arrivals",
     "longer_prompts",
     "longer_outputs",
     "smaller_pool",
@@ -257,7 +258,12 @@ UNDETERMINED = "undetermined"
 NOT_ENOUGH_DATA = "not-enough-data"
 
 
-def finding_id(prefix: str, engine: int, opened_ts: int) -> str:
-    """Returns a short id that is the same each time this problem of this engine is looked at."""
-    digest = hashlib.sha256(f"{prefix}/{engine}/{opened_ts}".encode()).hexdigest()
-    return f"{prefix}-{digest[:4]}"
+def finding_id(prefix: str, engine: int) -> str:
+    """Returns the id of a problem of an engine: the same in whatever window it is looked at.
+
+    When it opened is no part of it: that moment moves as a window slides and an episode grows. Its
+    openings are told apart by their times (`diagnose.life`). Eight digits, as a log may hold
+    thousands of starts of engines.
+    """
+    digest = hashlib.sha256(f"{prefix}/{engine}".encode()).hexdigest()
+    return f"{prefix}-{digest[:8]}"

@@ -12,7 +12,7 @@ _LABEL = 12
 """Columns of a label inside a finding."""
 _ACTION = 44
 """Columns of a flag with its values."""
-_PREEMPTION_RULES = ("kv-preemption-pressure", "kv-preemption-thrash", "guard-light-preemption")
+PREEMPTION_RULES = ("kv-preemption-pressure", "kv-preemption-thrash", "guard-light-preemption")
 
 
 def write_finding(report: Report, finding: Finding, accounting: Accounting) -> None:
@@ -20,14 +20,14 @@ def write_finding(report: Report, finding: Finding, accounting: Accounting) -> N
     role: Role = finding.severity.name  # type: ignore[assignment]
     head = f"{SHAPES[finding.severity]} {finding.severity.name.upper()}"
     title = f"  {finding.rule}"
-    when = _when(finding, accounting.scope.end_ts)
+    when = when_of(finding, accounting.scope.end_ts)
     gap = " " * max(2, 95 - len(head) - len(title) - len(when))
     report.add((head, role), (title, "strong"), (gap + when, "muted"))
     report.wrapped(finding.sentence, 2, "strong")
     report.add()
     cause = f"{finding.cause.sentence} (confidence {finding.confidence.level}: "
     report.wrapped(f"{cause}{finding.confidence.why})", _LABEL, label="  cause")
-    if finding.rule in _PREEMPTION_RULES:
+    if finding.rule in PREEMPTION_RULES:
         _account(report, accounting)
     for number, line in enumerate(finding.impact.cost):
         report.wrapped(line, _LABEL, "cost" if number == 0 else "plain", _first(number, "cost"))
@@ -45,7 +45,8 @@ def _first(number: int, label: str) -> str:
     return f"  {label}" if number == 0 else ""
 
 
-def _when(finding: Finding, end_ts: int) -> str:
+def when_of(finding: Finding, end_ts: int) -> str:
+    """Returns whether it is open or cleared, since when and how long."""
     opened, cleared = finding.span.opened_ts, finding.span.cleared_ts
     if cleared is None:
         return f"open since {time_of_day(opened)}, {duration(max(end_ts - opened, 0))}"
@@ -100,18 +101,20 @@ def _evidence(report: Report, evidence: tuple[Evidence, ...]) -> None:
     report.add(("  evidence".ljust(58) + "value".rjust(10) + "threshold".rjust(14), "muted"))
     for item in evidence:
         name = item.name if len(item.name) <= 54 else item.name[:53] + "…"
-        value, threshold = _number(item.value, item.unit), _threshold(item)
+        value, threshold = number_of(item.value, item.unit), threshold_of(item)
         line = "    " + name.ljust(54) + value.rjust(10) + threshold.rjust(14)
         report.add(line, (f"   {item.provenance}", "muted"))
 
 
-def _threshold(item: Evidence) -> str:
+def threshold_of(item: Evidence) -> str:
+    """Returns what a value was judged against, or a dash."""
     if item.threshold_text is not None:
         return item.threshold_text
-    return _number(item.threshold, item.unit, short=True)
+    return number_of(item.threshold, item.unit, short=True)
 
 
-def _number(value: float | None, unit: str, *, short: bool = False) -> str:
+def number_of(value: float | None, unit: str, *, short: bool = False) -> str:
+    """Returns a value in its unit, or a dash where it was not measured."""
     if value is None:
         return NOT_MEASURED
     match unit:

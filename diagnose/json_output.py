@@ -35,7 +35,7 @@ def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
         "window": _window(diagnosis),
         "verdict": _verdict(diagnosis.verdict),
         "engines": [_engine(engine) for engine in engines],
-        "findings": [_finding(finding, when) for finding in diagnosis.findings],
+        "findings": [finding_document(finding, when) for finding in diagnosis.findings],
         "healthy": [
             _of(engine)
             | {"rule": said.rule, "name": said.name, "number": said.number}
@@ -130,7 +130,8 @@ def _if_recorded(account: Accounting, value: int) -> int | None:
     return value if account.is_recorded else None
 
 
-def _finding(finding: Finding, when: str) -> dict[str, Any]:
+def finding_document(finding: Finding, when: str) -> dict[str, Any]:
+    """Returns one finding; `when` is the window, in words, that its evidence was counted over."""
     opened, cleared = finding.span.opened_ts, finding.span.cleared_ts
     return {
         "id": finding.id,

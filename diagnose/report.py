@@ -177,9 +177,16 @@ def _silenced(report: Report, engine: EngineDiagnosis) -> None:
 
 
 def _unused(report: Report, engine: EngineDiagnosis) -> None:
+    unused = parts_not_in_use(engine)
+    if unused:
+        report.wrapped(", ".join(unused), _FOOT, "muted", f"{NOT_MEASURED} not in use")
+
+
+def parts_not_in_use(engine: EngineDiagnosis) -> list[str]:
+    """Returns the parts of an engine that it does not use, as far as that is recorded."""
     settings = engine.settings
     if engine.metrics is not None:
-        return  # a setting that no page tells may well be in use
+        return []  # a setting that no page tells may well be in use
     unused = [
         name
         for name, value in (
@@ -192,8 +199,7 @@ def _unused(report: Report, engine: EngineDiagnosis) -> None:
     if settings.source == "stepscope":
         unused += [] if engine.quality.has_grammars else ["grammar"]
         unused += [] if engine.quality.has_encoder_items else ["encoder"]
-    if unused:
-        report.wrapped(", ".join(unused), _FOOT, "muted", f"{NOT_MEASURED} not in use")
+    return unused
 
 
 def _unmeasured(report: Report, engine: EngineDiagnosis) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from diagnose.accounting import Accounting
 from diagnose.facts import EngineSettings, RecordQuality, StepFacts
-from diagnose.finding import Finding, RuleVerdict, Span, finding_id
+from diagnose.finding import Finding, RuleVerdict, finding_id
 from diagnose.metric_facts import MetricFacts
 from diagnose.metric_latency import Histograms
 from diagnose.reading import QueryLog, Scope, read_row, read_rows
@@ -99,9 +99,9 @@ class Rule:
         decide = self.decide if context.metrics is None else self.decide_metrics
         return None if decide is None else decide(context, earlier)
 
-    def new_id(self, context: Context, span: Span) -> str:
-        """Returns the id of a finding of this rule that opened then."""
-        return finding_id(self.prefix, context.scope.engine, span.opened_ts)
+    def new_id(self, context: Context) -> str:
+        """Returns the id of this rule's finding of an engine."""
+        return finding_id(self.prefix, context.scope.engine)
 
     def sections(self) -> dict[str, str]:
         """Returns the page's sections by heading; the text before the first is under ``."""

@@ -47,7 +47,7 @@ def finding(
 ) -> Finding:
     """Returns a finding of a rule about the context's engine; its sentence ends in a full stop."""
     return Finding(
-        id=rule.new_id(context, span),
+        id=rule.new_id(context),
         rule=rule.id,
         rule_version=rule.version,
         severity=severity,

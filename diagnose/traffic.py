@@ -6,7 +6,7 @@ they fill at full length, in which order their sizes came.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -26,7 +26,8 @@ SELECT request::BIGINT AS request, ts AS arrived_ts,
        CASE WHEN finished_ts <= {end} THEN finished_ts END AS left_ts,
        num_prompt_tokens::BIGINT AS num_prompt_tokens,
        CASE WHEN finished_ts <= {end} THEN num_output_tokens::BIGINT END AS num_output_tokens,
-       max_tokens::BIGINT AS max_tokens, coalesce(priority, 0)::BIGINT AS priority
+       max_tokens::BIGINT AS max_tokens, coalesce(priority, 0)::BIGINT AS priority,
+       num_shared_tokens::BIGINT AS num_shared_tokens, adapter
 FROM requests
 WHERE engine = {engine} AND ts <= {end} AND coalesce(finished_ts, {end}) >= {start}
 ORDER BY ts, request
@@ -37,7 +38,8 @@ ORDER BY ts, request
 class Traffic:
     """Requests in order of arrival: one entry a request in every array, int64.
 
-    `num_output_tokens` is -1 while a request is open, `max_tokens` -1 where it is not known.
+    `num_output_tokens` is -1 while a request is open, `max_tokens` and `num_shared_tokens` -1 where
+    they are not known. `adapter` counts the names that occur, -1 is none.
     """
 
     settings: EngineSettings
@@ -48,6 +50,8 @@ class Traffic:
     num_output_tokens: Ints
     max_tokens: Ints
     priority: Ints
+    num_shared_tokens: Ints
+    adapter: Ints
     sql: str
 
     def __len__(self) -> int:
@@ -99,6 +103,12 @@ class Traffic:
         gone = np.searchsorted(left, moments, side="right")
         return np.asarray(arrived - gone, dtype=np.int64)
 
+    def only(self, which: Bools) -> Traffic:
+        """Returns some of the requests, as if the others had never come."""
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        arrays = {n: v[which] for n, v in columns.items() if isinstance(v, np.ndarray)}
+        return Traffic(**(columns | arrays))
+
     def between(self, start_ts: int, end_ts: int) -> Bools:
         """Returns which requests were in the engine at some time of a stretch."""
         return np.asarray((self.arrived_ts <= end_ts) & (self.left_ts >= start_ts))
@@ -122,5 +132,14 @@ def read_traffic(log: QueryLog, scope: Scope, settings: EngineSettings) -> Traff
         num_output_tokens=column("num_output_tokens"),
         max_tokens=column("max_tokens"),
         priority=column("priority"),
+        num_shared_tokens=column("num_shared_tokens"),
+        adapter=_codes(table.column("adapter").to_pylist()),
         sql=sql,
     )
+
+
+def _codes(names: list[str | None]) -> Ints:
+    """Returns a number for each name, in order of appearance; -1 for none."""
+    seen: dict[str, int] = {}
+    codes = [-1 if name is None else seen.setdefault(name, len(seen)) for name in names]
+    return np.array(codes, dtype=np.int64)

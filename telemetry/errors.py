@@ -7,6 +7,7 @@
     ├── QueryRefused          the statement is not one that a reader may run
     ├── QueryFailed           the statement is wrong: DuckDB's own message
     ├── QueryTimeout          the statement ran longer than it may
+    ├── PostRefused           a finding, or what is said of one, may not be stored so
     ├── RingError             a file that is not a ring, or not a whole one
     ├── ImportRefused         something cannot be imported, or is there already
     └── CollectorError        a collector that cannot start, or does not answer
@@ -43,6 +44,10 @@ class QueryFailed(StepscopeError):  # noqa: N818
 
 class QueryTimeout(StepscopeError):  # noqa: N818
     """The statement ran into its time limit."""
+
+
+class PostRefused(StepscopeError):  # noqa: N818
+    """Rows that were posted are not such as the log takes."""
 
 
 class RingError(StepscopeError):

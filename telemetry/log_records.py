@@ -49,15 +49,22 @@ class DrainRow:
 
 @dataclass(slots=True, kw_only=True)
 class FindingRow:
-    """A finding as it was last posted."""
+    """A change in the life of a finding, or what a person said of some."""
 
-    finding: Text = column("stable id", "")
-    ts: I8 = column("when it was posted", 0)
-    rule: Text = column("rule", "")
-    rule_version: U4 = column("version of the rule", 1)
-    severity: Text = column("info, medium, high or critical", "")
-    opened_ts: I8 | None = column("when it opened")
+    finding: Text | None = column("stable id: a rule and an engine; NULL for a silence")
+    ts: I8 = column("when it was posted, wall clock", 0)
+    event: Text | None = column("what changed (docs/findings.md); NULL before version 5")
+    status: Text | None = column("open, flapping or cleared; NULL for what a person said")
+    rule: Text | None = column("rule; NULL for a silence of all rules")
+    rule_version: U4 | None = column("version of the rule; NULL for what a person said")
+    severity: Text | None = column("info, medium, high or critical; NULL for what a person said")
+    opened_ts: I8 | None = column("when it opened; NULL for what a person said")
     cleared_ts: I8 | None = column("when it cleared; NULL while open")
+    num_openings: U4 | None = column("how often it has opened so far")
+    reason: Text | None = column("why it changed, where there is more to say")
+    author: Text | None = column("person who acknowledged or silenced; NULL for a change")
+    note: Text | None = column("what that person wrote")
+    until_ts: I8 | None = column("end of a silence; NULL for anything else")
     body: Text | None = column("the whole finding, JSON")
 
 

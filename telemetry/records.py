@@ -24,12 +24,13 @@ import numpy.typing as npt
 
 from telemetry.vocabulary import EventKind
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Version of the tables. Columns may be added under a new version; a meaning never changes.
 
 2: the table `session_inputs`, and in other tables what a replay needs (docs/record.md).
 3: lean dense rows, what the collector keeps of an engine, and `removed_days`.
 4: what other sources say: `log_lines`, `engine_spans`, `kv_events`, `imports`.
+5: the life of findings: what changed, how often, and what people said (`findings`).
 """
 
 U1 = Annotated[int, "u1"]

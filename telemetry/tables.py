@@ -73,6 +73,7 @@ def event_columns() -> Iterator[Column]:
 
 
 ENGINE = Column("engine", "u8", False, "engine start: 64 random bits")
+ANY_ENGINE = Column("engine", "u8", True, "engine start; NULL for a silence of all engines")
 SEQ = Column("seq", "u8", False, "order of the engine's events")
 SLOT = Column("slot", "u4", False, "place in the step's scheduling order, from 0")
 
@@ -99,7 +100,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "engine_spans": (ENGINE, *columns_of(EngineSpanRow)),
     "kv_events": (ENGINE, *columns_of(KvEventRow)),
     "imports": columns_of(ImportRow),
-    "findings": (ENGINE, *columns_of(FindingRow)),
+    "findings": (ANY_ENGINE, *columns_of(FindingRow)),
     "exports": (ENGINE, *columns_of(ExportRow)),
     "removed_days": columns_of(RemovedDayRow),
 }

@@ -34,7 +34,8 @@ class Scenario:
     """A fault, a look-alike or a healthy run.
 
     `expected` is the rule that must come first; `None` where nothing above info may be found.
-    `silent` are rules that must not fire: those it could be taken for.
+    `silent` are rules that must not fire: those it could be taken for. `shown` are guards, and
+    rules that only inform, which must be seen at work.
     """
 
     name: str
@@ -42,3 +43,9 @@ class Scenario:
     expected: str | None
     provoke: Callable[[Attempt], QueryLog]
     silent: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+
+    @property
+    def provokes(self) -> bool:
+        """Whether a rule or a guard has to be seen."""
+        return self.expected is not None or bool(self.shown)

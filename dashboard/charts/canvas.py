@@ -29,6 +29,8 @@ def cursor_view(title: str) -> str:
 
 
 NO_GAPS = pd.DataFrame({"x": [], "x2": [], "num_missing": []})
+NO_STOPS = pd.DataFrame({"x": [], "readout": []})
+"""Nowhere for a cursor to stop: a still picture."""
 
 
 @dataclass(frozen=True)

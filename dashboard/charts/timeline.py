@@ -20,9 +20,12 @@ SPACING = 32
 READOUT_HEIGHT = 18
 
 
-def timeline(canvas: Canvas, panels: Sequence[alt.Chart | alt.LayerChart]) -> alt.VConcatChart:
-    """Returns the panels under each other, and the readout line."""
-    chart = alt.vconcat(*panels, _readout(canvas), spacing=SPACING, bounds="flush")
+def timeline(
+    canvas: Canvas, panels: Sequence[alt.Chart | alt.LayerChart], *, is_still: bool = False
+) -> alt.VConcatChart:
+    """Returns the panels under each other, and the readout line, which a still picture lacks."""
+    last = [] if is_still else [_readout(canvas)]
+    chart = alt.vconcat(*panels, *last, spacing=SPACING, bounds="flush")
     names = [
         layer.name
         for panel in chart.vconcat

@@ -68,6 +68,9 @@ class MadeUpTokens:
         self._grow(text, num_tokens // size)
         texts.append(text)
 
+    def __contains__(self, request: int) -> bool:
+        return request in self._texts
+
     def span(self, request: int, text: int) -> tuple[int, int]:
         """Returns how much a text keeps of the one before, and its length."""
         found = self._texts[request][text]

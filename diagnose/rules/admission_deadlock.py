@@ -139,7 +139,7 @@ def _finding(context: Context, stuck: dict[str, Any], why: Finding | None) -> Fi
     else:
         sentence += f"; admission stopped at {stuck['stop_reason'] or 'an unrecorded reason'}."
     return Finding(
-        id=RULE.new_id(context, span),
+        id=RULE.new_id(context),
         rule=ID,
         rule_version=RULE.version,
         severity=Severity.critical,

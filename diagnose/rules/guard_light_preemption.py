@@ -65,7 +65,7 @@ def decide(context: Context, earlier: Earlier) -> Finding | None:
     if not measured:
         sentence = f"{evicted} {_were(account.num_affected)} evicted; pauses are not recorded."
     return Finding(
-        id=RULE.new_id(context, storm.span),
+        id=RULE.new_id(context),
         rule=ID,
         rule_version=RULE.version,
         severity=Severity.info,

@@ -115,7 +115,7 @@ def _is_due_to(context: Context, storm: Storm, oversize: Finding) -> bool:
 def _finding(context: Context, storm: Storm) -> Finding:
     account, explanation = storm.account, storm.explanation
     return Finding(
-        id=RULE.new_id(context, storm.span),
+        id=RULE.new_id(context),
         rule=ID,
         rule_version=RULE.version,
         severity=Severity.high,

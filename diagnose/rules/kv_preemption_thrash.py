@@ -117,7 +117,7 @@ def _finding(
     cause = _cause(context, earlier)
     loops = plural(len(looping), "request")
     return Finding(
-        id=RULE.new_id(context, span),
+        id=RULE.new_id(context),
         rule=ID,
         rule_version=RULE.version,
         severity=Severity.critical,

@@ -92,7 +92,7 @@ def _sentence(context: Context) -> str:
 def _undetermined(context: Context, stall: Stall, earlier: Earlier) -> Finding:
     span = Span(opened_ts=stall.opened_ts, cleared_ts=None)
     return Finding(
-        id=finding_id("und", context.scope.engine, stall.opened_ts),
+        id=finding_id("und", context.scope.engine),
         rule=UNDETERMINED,
         rule_version=RULE.version,
         severity=stall.severity,

@@ -130,7 +130,7 @@ def _finding(context: Context, found: list[dict[str, Any]], pool: int, sql: str)
     need, request = worst["blocks_needed"], worst["request"]
     behind = max((context.steps.max_waiting or 0) - 1, 0)
     return Finding(
-        id=RULE.new_id(context, span),
+        id=RULE.new_id(context),
         rule=ID,
         rule_version=RULE.version,
         severity=Severity.critical,

@@ -160,7 +160,7 @@ def _finding(context: Context, episode: Episode, stretch: Scope, seen: dict[str,
         sentence=f"setting: {limit} is {count(slots)}; {free} while requests waited",
     )
     return Finding(
-        id=RULE.new_id(context, span),
+        id=RULE.new_id(context),
         rule=ID,
         rule_version=RULE.version,
         severity=Severity.medium,

@@ -114,7 +114,7 @@ class StepJournal(LoadJournal):
             step=self._step,
             ts=now,
             request=victim.number,
-            cause=_cause(victim, beneficiary, self._scheduler.config.scheduler.policy),
+            cause=cause_of(victim, beneficiary, self._scheduler.config.scheduler.policy),
             victim_rule=_victim_rule(victim, beneficiary, self._scheduler.config.scheduler.policy),
             beneficiary=None if beneficiary is None else beneficiary.number,
             beneficiary_allocated=None if beneficiary is None else 0,
@@ -238,7 +238,8 @@ def _between(start: int | None, end: int | None) -> int | None:
     return None if start is None or end is None else end - start
 
 
-def _cause(victim: Request, beneficiary: Request | None, policy: str) -> PreemptionCause:
+def cause_of(victim: Request, beneficiary: Request | None, policy: str) -> PreemptionCause:
+    """Returns why a request is preempted: for `beneficiary`, or for a reset of the cache (None)."""
     if beneficiary is None:
         return PreemptionCause.cache_reset
     if policy == "priority" and victim.priority > beneficiary.priority:

@@ -143,9 +143,11 @@ def _split_tokens(row: StepRow, plan: StepPlan) -> None:
         if num_tokens > top_tokens:
             row.top_request, top_tokens = request.number, num_tokens
         if grant.drafts:
-            num_padding = grant.drafts.count(PLACEHOLDER)
-            padding += num_padding
-            drafts += len(grant.drafts) - num_padding
+            # A running request's placeholders are filled by the runner (asynchronous scheduling).
+            if grant.drafts[0] == PLACEHOLDER and request in (plan.admitted + plan.resumed):
+                padding += len(grant.drafts)
+            else:
+                drafts += len(grant.drafts)
             num_tokens -= len(grant.drafts)
         if (
             num_tokens == 1

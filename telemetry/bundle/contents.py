@@ -50,7 +50,10 @@ CONDITIONS: dict[str, str] = {
     "engine_spans": _IN_WINDOW,
     "kv_events": _IN_WINDOW,
     "imports": "from_ts <= $until_ns AND until_ts >= $from_ns",
-    "findings": "ts >= $from_ns AND coalesce(opened_ts, ts) <= $until_ns",
+    "findings": (
+        "ts >= $from_ns AND coalesce(opened_ts, ts) <= $until_ns"
+        " OR coalesce(until_ts, 0) >= $from_ns AND ts <= $until_ns"
+    ),
     "drains": _RUNNING,
     "removed_days": "ts <= $until_ns",
 }

@@ -33,6 +33,7 @@ DROPPED: dict[str, frozenset[str]] = {
     "request_finishes": frozenset({"text"}),
     "log_lines": frozenset({"process", "text"}),
     "imports": frozenset({"name", "detail"}),
+    "findings": frozenset({"author", "note"}),
 }
 """Columns that are emptied, per table."""
 

@@ -19,6 +19,7 @@ import duckdb
 from telemetry.collector.detail import DEFAULT_DETAIL, Detail, read_detail
 from telemetry.collector.endpoint import Endpoint, socket_path
 from telemetry.collector.flush import Flush
+from telemetry.collector.inbox import Inbox
 from telemetry.collector.outage import Outage, failed_again
 from telemetry.collector.removal import Remover
 from telemetry.collector.retention import RetentionLimits
@@ -111,6 +112,7 @@ class Collector:
         )
         self._tcp = tcp
         self._sources = LiveSources(sources)
+        self._inbox = Inbox()
         self._rings: dict[Path, AttachedRing] = {}
         self._stop = threading.Event()
         self._supervisor = Supervisor()
@@ -161,8 +163,10 @@ class Collector:
                 return
 
     def _is_due(self) -> bool:
-        """Returns whether to flush now: soon while somebody reads, else less often."""
+        """Returns whether to flush now: soon while somebody reads or posts, else less often."""
         now = time.monotonic()
+        if self._inbox.is_waiting:
+            return True
         reads = self._endpoint is not None and now - self._endpoint.last_query < _READ_SECONDS
         return reads or self._is_filling or now - self._last_flush >= UNREAD_DRAIN_SECONDS
 
@@ -195,7 +199,12 @@ class Collector:
     def _listen(self) -> None:
         assert self._writer is not None
         self._endpoint = Endpoint(
-            socket_path(self.log), self._lend, MOST, status=self._status, tcp=self._tcp
+            socket_path(self.log),
+            self._lend,
+            MOST,
+            status=self._status,
+            post=self._inbox.post,
+            tcp=self._tcp,
         )
         CollectorNotice(
             pid=os.getpid(),
@@ -237,6 +246,7 @@ class Collector:
             while self._flush(list(self._rings.values())):
                 self._supervisor.progress()
             self._sources.write(self._writer)
+            self._inbox.write(self._writer)
             self._last_flush = time.monotonic()
             self._remover.remove_due(self._writer, (r.engine for r in self._rings.values()))
         except (duckdb.Error, LogBusy, LogDamaged) as error:
@@ -349,6 +359,7 @@ class Collector:
         trace: TracebackType | None,
     ) -> None:
         (self.log / NOTICE_NAME).unlink(missing_ok=True)
+        self._inbox.close()
         self._sources.close()
         self._exports.close(self._writer)
         if self._writer is not None:

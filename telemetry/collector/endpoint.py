@@ -27,7 +27,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from telemetry.errors import LogBusy, QueryRefused, StepscopeError
+from telemetry.errors import LogBusy, PostRefused, QueryRefused, StepscopeError
 from telemetry.store import wire
 from telemetry.store.collector_status import CollectorStatus
 from telemetry.store.guard import Answer, Limits, run_query
@@ -80,13 +80,15 @@ class Endpoint:
         *,
         on_deaf: Callable[[str], None] = _end_process,
         status: Callable[[], CollectorStatus] | None = None,
+        post: Callable[[Any], int] | None = None,
         tcp: Door | None = None,
     ) -> None:
         """Listens at `path`. `reader` lends a connection for one query.
 
         `limits` are the most that a query may ask for. `on_deaf` is told of a statement that goes
         on and on after its interrupt; without another wish it ends the process. `status` says how
-        the collector fares. With `tcp` it listens there as well.
+        the collector fares, `post` stores rows of findings and says how many. With `tcp` it listens
+        there as well.
 
         Raises:
             OSError: It cannot listen there.
@@ -96,6 +98,7 @@ class Endpoint:
         self._limits = limits
         self._on_deaf = on_deaf
         self._status = status
+        self._post = post
         self.last_query = -math.inf
         """When the last query came, on the monotonic clock, in seconds."""
         self._clients: dict[socket.socket, threading.Thread] = {}
@@ -151,10 +154,13 @@ class Endpoint:
             if client.family != socket.AF_UNIX and not self._knows_token(client):
                 return
             while (request := wire.receive_request(client)) is not None:
-                if request == "status":
-                    self._tell_status(client)
-                else:
-                    self._answer(client, *request)
+                match request:
+                    case wire.Query():
+                        self._answer(client, request)
+                    case wire.Post():
+                        self._take(client, request.rows)
+                    case _:
+                        self._tell_status(client)
         except ValueError as error:
             _log.warning("a client was sent away: %s", error)
         except OSError:
@@ -187,19 +193,31 @@ class Endpoint:
             raise ValueError("this endpoint has no status")
         wire.send_status(client, asdict(self._status()))
 
-    def _answer(self, client: socket.socket, sql: str, params: Any, asked: Limits) -> None:
+    def _take(self, client: socket.socket, rows: Any) -> None:
+        """Has rows stored, and says so once they are."""
+        try:
+            if self._post is None:
+                raise PostRefused("this endpoint takes no posts")
+            num_rows = self._post(rows)
+        except StepscopeError as error:
+            wire.send_error(client, error)
+        else:
+            wire.send_stored(client, num_rows)
+
+    def _answer(self, client: socket.socket, query: wire.Query) -> None:
         limits = Limits(
-            min(asked.timeout_seconds, self._limits.timeout_seconds),
-            min(asked.max_rows, self._limits.max_rows),
+            min(query.limits.timeout_seconds, self._limits.timeout_seconds),
+            min(query.limits.max_rows, self._limits.max_rows),
         )
-        self.last_query = time.monotonic()
+        if not query.is_background:
+            self.last_query = time.monotonic()
         try:
             if not self._slots.acquire(timeout=limits.timeout_seconds):
                 raise QueryRefused(
                     f"{MAX_QUERIES_AT_ONCE} queries are running already: ask again later"
                 )
             try:
-                answer = self._run(sql, params, limits)
+                answer = self._run(query.sql, query.params, limits)
             finally:
                 self._slots.release()
         except StepscopeError as error:

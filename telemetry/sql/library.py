@@ -32,6 +32,9 @@ _ORDER = (
     "metric_intervals",
     "metric_buckets",
     "metric_latencies",
+    "finding_changes",
+    "finding_silences",
+    "finding_states",
 )
 
 VIEWS: dict[str, View] = {name: read_view(name) for name in _ORDER}

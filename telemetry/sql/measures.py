@@ -65,6 +65,7 @@ _UNITS = {
     "host_cpu_count": "cores",
     "attributes": "JSON",
     "num_rows": "rows",
+    "num_openings": "openings",
     "num_read": "pages, lines, spans or messages",
     "num_unread": "pages, lines, spans or messages",
 }
@@ -81,7 +82,7 @@ LOWER_IS_BETTER = frozenset(
         *("num_blocks_deferred_free", "num_blocks_given_up", "num_blocks_deferred"),
         *("num_resumed", "num_preempted", "num_preemptions", "num_preemptions_total"),
         *("num_computed_tokens_lost", "num_missed_blocks_seen_before", "num_invalid_blocks"),
-        *("num_recorder_errors", "throttled"),
+        *("num_recorder_errors", "throttled", "num_openings"),
     }
 )
 """Columns of tables of which less is better."""

@@ -105,8 +105,10 @@ TABLE_DOCS: dict[str, TableDoc] = {
         example="SELECT source, num_read, num_unread FROM imports ORDER BY ts",
     ),
     "findings": TableDoc(
-        doc="One row a finding of the rules, as it was last posted.",
-        example="SELECT severity, count(*) AS num_findings FROM findings GROUP BY severity",
+        doc="One row a change in the life of a finding, and one each time that a person "
+        "acknowledged or silenced. `finding_states` is what stands now, `finding_changes` the "
+        "story.",
+        example="SELECT event, count(*) AS num_rows FROM findings GROUP BY event",
     ),
     "exports": TableDoc(
         doc="One row an engine: how far it has been exported as spans.",

@@ -1,5 +1,6 @@
 -- One row a step: what its scheduled tokens were good for. The five parts add up to
--- num_scheduled_tokens in every row whose source tells them apart.
+-- num_scheduled_tokens in every row whose source tells them apart, once its step is updated. A draft
+-- whose verdict nobody took, because its request had left or lost its blocks, was not accepted.
 --
 --: engine [-, -] engine start, 64 random bits
 --: step [-, -] step, counted per engine start
@@ -28,8 +29,12 @@ SELECT
   num_recomputed_tokens::BIGINT AS num_recomputed_tokens,
   CASE
     WHEN coalesce(num_draft_tokens, 0) = 0 THEN 0
-    ELSE num_draft_tokens::BIGINT - num_accepted::BIGINT
+    WHEN num_accepted IS NULL AND updated_ts IS NULL THEN NULL
+    ELSE greatest(num_draft_tokens::BIGINT - coalesce(num_accepted, 0)::BIGINT, 0)
   END AS num_rejected_draft_tokens,
-  coalesce(num_padding_tokens, 0)::BIGINT AS num_padding_tokens
+  -- Padding that proved right was no padding: the runner had put a draft in its place.
+  coalesce(num_padding_tokens, 0)::BIGINT - greatest(
+    coalesce(num_accepted, 0)::BIGINT - coalesce(num_draft_tokens, 0)::BIGINT, 0
+  ) AS num_padding_tokens
 FROM steps
 WHERE steps.num_scheduled_tokens IS NOT NULL;

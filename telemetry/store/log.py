@@ -43,29 +43,30 @@ _NO_EXTENSIONS: dict[str, str | bool | int | float | list[str]] = {
 """A file that is no DuckDB file is none of another kind either, for which DuckDB knows a driver."""
 
 
-def open_log(target: Path, *, limits: Limits | None = None) -> Log:
+def open_log(target: Path, *, limits: Limits | None = None, background: bool = False) -> Log:
     """Returns the step log in the directory `target`, or in the bundle of that name, for reading.
 
     `tcp://HOST:PORT` is the log of a collector that listens there; the token file is named in
-    STEPSCOPE_TOKEN_FILE.
+    STEPSCOPE_TOKEN_FILE. For a reader in the `background` a live log is not drained more often.
 
     Raises:
         LogNotFound: There is none.
         LogBusy: Another process holds its files and does not answer queries.
         LogDamaged: A file of it is no step log.
     """
-    return Log(Path(target), limits or Limits())
+    return Log(Path(target), limits or Limits(), background=background)
 
 
 class Log:
     """A step log. Use as a context manager, or close it. Queries of several threads take turns."""
 
-    def __init__(self, target: Path, limits: Limits) -> None:
+    def __init__(self, target: Path, limits: Limits, *, background: bool = False) -> None:
         self.target = target
         self._limits = limits
+        self._background = background
         self._turn = threading.RLock()
         self._truncated = False
-        self._backend: _Backend | None = _connect(target, limits)
+        self._backend: _Backend | None = _connect(target, limits, background)
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name="stepscope-log-watch", daemon=True).start()
 
@@ -104,7 +105,7 @@ class Log:
             except _HungUp:
                 pass
         self._drop()
-        self._backend = _connect(self.target, self._limits)
+        self._backend = _connect(self.target, self._limits, self._background)
         try:
             return self._backend.query(sql, params)
         except _HungUp as error:
@@ -157,19 +158,32 @@ class _Backend(Protocol):
     def close(self) -> None: ...
 
 
-def _connect(log: Path, limits: Limits) -> _Backend:
+def connect_to(target: Path) -> Callable[[], socket.socket] | None:
+    """Returns how to connect to the live collector of a log; None where none answers.
+
+    Raises:
+        LogNotFound: The target begins like an address and is none.
+    """
+    address = remote_address(target)
+    if address is not None:
+        return partial(_call, address)
+    notice = find_collector(target)
+    return None if notice is None else partial(_connected, notice.socket)
+
+
+def _connect(log: Path, limits: Limits, background: bool) -> _Backend:
     """Returns the way to ask that the log's state calls for.
 
     A collector that is starting or ending is given some time.
     """
     address = remote_address(log)
     if address is not None:
-        return _LiveBackend(lambda: _call(address), limits)
+        return _LiveBackend(partial(_call, address), limits, background)
     deadline = time.monotonic() + _START_SECONDS
     while True:
         try:
             if notice := find_collector(log):
-                return _LiveBackend(partial(_connected, notice.socket), limits)
+                return _LiveBackend(partial(_connected, notice.socket), limits, background)
             if not is_collected(log):
                 return _DirectBackend(log, limits)
         except (ConnectionError, BlockingIOError, FileNotFoundError, LogBusy) as error:
@@ -217,14 +231,17 @@ def _call(address: tuple[str, int]) -> socket.socket:
 class _LiveBackend:
     """Asks the collector."""
 
-    def __init__(self, connect: Callable[[], socket.socket], limits: Limits) -> None:
+    def __init__(
+        self, connect: Callable[[], socket.socket], limits: Limits, background: bool
+    ) -> None:
         self._limits = limits
+        self._background = background
         self._socket = connect()
         self._socket.settimeout(limits.timeout_seconds + 15.0)
 
     def query(self, sql: str, params: Parameters) -> Answer:
         try:
-            wire.send_request(self._socket, sql, params, self._limits)
+            wire.send_request(self._socket, sql, params, self._limits, background=self._background)
         except OSError as error:
             raise _HungUp from error
         try:

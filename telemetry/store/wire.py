@@ -4,8 +4,9 @@
     answer    4 bytes of length, JSON  {"error", "message"} or {"truncated", "arrow_bytes"},
               then that many bytes of an Arrow stream
 
-Instead of a query, {"ask": "status"} gets {"status": {...}}. Any number of requests may follow each
-other on one connection.
+Instead of a query, {"ask": "status"} gets {"status": {...}}, and {"post": "findings", "rows": [...]}
+gets {"stored": N} once the rows are committed, or an error. Any number of requests may follow each
+other on one connection. A query with "background" counts as nobody's who reads.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -33,9 +34,54 @@ _BY_NAME = {
 }
 
 
-def send_request(to: socket.socket, sql: str, params: Parameters, limits: Limits) -> None:
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query as it came. `is_background`: whoever asks does not mind a log some seconds old."""
+
+    sql: str
+    params: Parameters
+    limits: Limits
+    is_background: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Rows of `findings` as they came; nothing of them is checked."""
+
+    rows: Any
+
+
+def send_request(
+    to: socket.socket, sql: str, params: Parameters, limits: Limits, *, background: bool = False
+) -> None:
     """Sends a query."""
-    _send_json(to, {"sql": sql, "params": params, **asdict(limits)})
+    asked = {"sql": sql, "params": params, **asdict(limits)}
+    _send_json(to, asked | {"background": True} if background else asked)
+
+
+def send_post(to: socket.socket, rows: list[dict[str, Any]]) -> None:
+    """Sends rows of `findings` to be stored."""
+    _send_json(to, {"post": "findings", "rows": rows})
+
+
+def send_stored(to: socket.socket, num_rows: int) -> None:
+    """Says that rows are committed."""
+    _send_json(to, {"stored": num_rows})
+
+
+def receive_stored(source: socket.socket) -> int:
+    """Returns how many rows were committed.
+
+    Raises:
+        StepscopeError: They were not; the same error as there.
+        ConnectionError: The other side has gone, or is of a version that takes no posts.
+    """
+    answer = _receive_json(source, MAX_REQUEST_BYTES)
+    if answer is None:
+        raise ConnectionResetError("it hung up before it answered")
+    if "error" in answer:
+        raise _BY_NAME.get(answer["error"], StepscopeError)(answer["message"])
+    return int(answer["stored"])
 
 
 def send_token(to: socket.socket, token: str) -> None:
@@ -95,10 +141,8 @@ def receive_status(source: socket.socket) -> dict[str, Any]:
     return dict(answer["status"])
 
 
-def receive_request(
-    source: socket.socket,
-) -> tuple[str, Parameters, Limits] | Literal["status"] | None:
-    """Returns the next query, or that a status is asked for; None when the other side has hung up.
+def receive_request(source: socket.socket) -> Query | Post | Literal["status"] | None:
+    """Returns the next query or post, or that a status is asked for; None after a hang-up.
 
     Raises:
         ValueError: What came is no query.
@@ -108,6 +152,8 @@ def receive_request(
         return None
     if data.get("ask") == "status":
         return "status"
+    if data.get("post") == "findings":
+        return Post(data.get("rows"))
     try:
         limits = Limits(float(data["timeout_seconds"]), int(data["max_rows"]))
         sql, params = data["sql"], data["params"]
@@ -115,7 +161,7 @@ def receive_request(
         raise ValueError(f"a query needs sql, params, timeout_seconds, max_rows: {error}") from None
     if not isinstance(sql, str) or not isinstance(params, list | dict | None):
         raise ValueError("sql is a text, params a list or an object")
-    return sql, params, limits
+    return Query(sql, params, limits, data.get("background") is True)
 
 
 def send_answer(to: socket.socket, answer: Answer) -> None:

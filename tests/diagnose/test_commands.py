@@ -99,3 +99,10 @@ def test_one_engine_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None
     assert call(log, "--json", engine=7) == 0
     parsed = json.loads(capsys.readouterr().out)
     assert [engine["engine"] for engine in parsed["engines"]] == ["0000000000000007"]
+
+
+def test_markdown_is_the_incident_report(
+    storm: MemoryLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(storm, "--markdown", "--fail-on", "high") == 1
+    assert capsys.readouterr().out.startswith("# KV preemption pressure on")

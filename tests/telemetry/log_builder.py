@@ -75,12 +75,12 @@ class LogBuilder:
         moments = {}
         for step in recorder.steps:
             moments[step.step] = step.ts
-            log._add("steps", asdict(step))
+            log._add("steps", _columns_of(step))
         prefixes = PrefixTree()
         for seq, event in enumerate(recorder.events):
             table = event.TABLE or "request_events"
             known = {column.name for column in BASE_TABLES[table]}
-            columns = {name: v for name, v in asdict(event).items() if name in known}
+            columns = {name: v for name, v in _columns_of(event).items() if name in known}
             hashes = getattr(event, "prefix_hashes", None)
             if hashes is not None and event.request is not None:
                 columns |= asdict(prefixes.share(seq, event.request, hashes))
@@ -231,6 +231,11 @@ _KIND_OF_TABLE = {
     "encoder_items": EventKind.item_scheduled,
     "session_inputs": EventKind.input_added,
 }
+
+
+def _columns_of(row: Any) -> dict[str, Any]:
+    """Returns a row's columns; unlike `asdict` it does not copy what is in them."""
+    return {f.name: getattr(row, f.name) for f in fields(row)}
 
 
 def _dense_rows(dense: StepRequests) -> list[dict[str, Any]]:

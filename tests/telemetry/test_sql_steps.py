@@ -92,8 +92,21 @@ def test_without_speculation_no_draft_is_rejected() -> None:
 
 
 def test_drafts_that_are_not_judged_yet_are_not_called_rejected() -> None:
-    row = only(LogBuilder().step(**{**WORK, "num_accepted": None}), "token_work")
+    in_flight = {**WORK, "num_accepted": None, "updated_ts": None}
+    row = only(LogBuilder().step(**in_flight), "token_work")
     assert row["num_rejected_draft_tokens"] is None
+
+
+def test_drafts_whose_verdict_nobody_took_were_not_accepted() -> None:
+    row = only(LogBuilder().step(**{**WORK, "num_accepted": None}), "token_work")
+    assert (row["num_rejected_draft_tokens"], row["num_useful_decode_tokens"]) == (12, 20)
+
+
+def test_padding_that_proved_right_is_useful_work() -> None:
+    filled = {**WORK, "num_draft_tokens": 5, "num_padding_tokens": 10, "num_accepted": 7}
+    row = only(LogBuilder().step(**filled), "token_work")
+    assert (row["num_rejected_draft_tokens"], row["num_padding_tokens"]) == (0, 8)
+    assert row["num_useful_decode_tokens"] == 27
 
 
 def test_a_source_that_tells_no_recomputation_leaves_it_open() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from diagnose.advice import VERIFY
+from diagnose.alerts.alert import ENGINE, IS_AWAKE, RUNNING, WAITING, Alert, no_tokens, seconds
 from diagnose.finding import (
     Action,
     Cause,
@@ -136,3 +137,20 @@ def _probe() -> Action:
         verify=VERIFY,
         revert="none needed",
     )
+
+
+ALERT = Alert(
+    rule=ID,
+    severity=Severity.critical,
+    hold=seconds(MIN_STUCK_NS),
+    expr=f"""
+{WAITING} > 0
+  and {RUNNING} == 0
+  and {no_tokens("1m")}
+  unless ignoring (sleep_state) {IS_AWAKE} == 0
+""",
+    summary="Nothing runs, requests wait, and no token comes out",
+    description=f"{{{{ $value }}}} requests wait and none runs; no token was counted for a minute. "
+    f"{ENGINE}",
+    queries=("scraped-load", "why-nobody-admitted", "unfinished"),
+)

@@ -8,6 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from diagnose.alerts.alert import (
+    DEFERRED,
+    ENGINE,
+    KV_USAGE,
+    RUNNING,
+    SETTING_MAX_NUM_SEQS,
+    Alert,
+    finished,
+)
 from diagnose.finding import Cause, Finding, Healthy, Impact, RuleVerdict, Severity
 from diagnose.metric_capacity import record_steps
 from diagnose.metric_facts import MetricFacts, Stretch
@@ -83,3 +92,20 @@ def _finding(context: Context, facts: MetricFacts, stuck: Stretch, slots: int) -
         actions=(record_steps(),),
         missing=("wait_reasons.wait_reason",),
     )  # fmt: skip
+
+
+ALERT = Alert(
+    rule=ID,
+    severity=Severity.critical,
+    hold="1m",
+    expr=f"""
+{RUNNING} + {DEFERRED} >= {SETTING_MAX_NUM_SEQS}
+  and {DEFERRED} > 0
+  and max_over_time({KV_USAGE}[2m]) < {MAX_KV_USED}
+  and {finished("2m")} == 0
+""",
+    summary="Requests that are set aside hold the slots, and none ends",
+    description="{{ $value }} requests run or are set aside, as many as max_num_seqs lets in; "
+    f"none ended for 2 minutes. {ENGINE}",
+    queries=("scraped-load", "waits-by-reason", "why-nobody-admitted"),
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from diagnose.alerts.alert import ENGINE, Alert, seconds
 from diagnose.finding import (
     Cause,
     Evidence,
@@ -25,6 +26,7 @@ from diagnose.rule import Context, Earlier
 from diagnose.rules.dp_rank_imbalance import (
     ID,
     MIN_LASTED_NS,
+    MIN_RATIO,
     MIN_WAITING,
     RULE,
     balance,
@@ -114,3 +116,25 @@ def _finding(context: Context, facts: MetricFacts, row: dict[str, Any], sql: str
         ),
         actions=(balance(),),
     )
+
+
+def _heavier(gauge: str, least: str) -> str:
+    mean = f"avg_over_time({gauge}[5m])"
+    median = f"quantile by (model_name) (0.5, {mean})"
+    return f"({mean} {least})\n  >= on (model_name) group_left () ({MIN_RATIO} * {median})"
+
+
+ALERT = Alert(
+    rule=ID,
+    severity=Severity.high,
+    hold=seconds(MIN_LASTED_NS),
+    expr=f"""
+{_heavier("vllm:num_requests_waiting", f">= {MIN_WAITING}")}
+or
+{_heavier("vllm:num_requests_running", f"> {MIN_RATIO}")}
+""",
+    summary="One engine has most of the requests while its peers have room",
+    description='{{ $value | printf "%.0f" }} requests wait or run here on average, '
+    f"{MIN_RATIO} times the median of the engines of this model or more. {ENGINE}",
+    queries=("scraped-load",),
+)

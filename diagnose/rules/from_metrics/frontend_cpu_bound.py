@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from diagnose.alerts.alert import ENGINE, WAITING, Alert, finished, mean
 from diagnose.finding import (
     Action,
     Cause,
@@ -135,3 +136,32 @@ def _more_servers() -> Action:
         verify="stepscope diagnose --since 10m",
         revert="as many as before",
     )
+
+
+_TTFT = mean("vllm:time_to_first_token_seconds", "10m")
+_OUTSIDE = "stepscope:ttft_outside_engine_seconds"
+
+RECORDS = {
+    _OUTSIDE: f"""
+{_TTFT}
+  - {mean("vllm:request_queue_time_seconds", "10m")}
+  - {mean("vllm:request_prefill_time_seconds", "10m")}
+"""
+}
+"""Mean time to the first token that was neither queued nor prefill."""
+
+ALERT = Alert(
+    rule=ID,
+    severity=Severity.medium,
+    hold="5m",
+    expr=f"""
+{_OUTSIDE} >= {MIN_OUTSIDE_SECONDS}
+  and {_OUTSIDE} > {MIN_SHARE} * {_TTFT}
+  and avg_over_time({WAITING}[10m]) <= {MAX_WAITING}
+  and {finished("10m")} >= {MIN_REQUESTS}
+""",
+    summary="Most of the time to the first token passes outside the engine",
+    description="{{ $value | humanizeDuration }} of the time to the first token were neither "
+    f"queued nor prefill. {ENGINE}",
+    queries=("scraped-latencies", "slowest-first-tokens"),
+)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from diagnose.alerts.alert import PREEMPTIONS, Alert, finished, p99
 from diagnose.finding import Finding, Severity
 from diagnose.metric_finding import facts_of, found, number, span_of_window
+from diagnose.reading import NS
 from diagnose.rule import Context, Earlier
 from diagnose.rules.guard_light_preemption import (
     MAX_AFFECTED_RATIO,
@@ -48,3 +50,21 @@ def decide(context: Context, earlier: Earlier) -> Finding | None:
             ),
         ),
     )
+
+
+_PAUSES = "vllm:inter_token_latency_seconds"
+
+ALERT = Alert(
+    rule=RULE.id,
+    expr=f"""
+increase({PREEMPTIONS}[5m]) > 0
+  and increase({PREEMPTIONS}[5m]) < {MAX_AFFECTED_RATIO} * {finished("5m")}
+  and {p99("vllm:request_num_preemptions", "5m")} <= {MAX_TIMES}
+  and (
+    {p99(_PAUSES, "5m")} < {FELT_PAUSE_NS / NS}
+    or {p99(_PAUSES, "5m")} <= {MAX_TAIL_RATIO} * {p99(_PAUSES, "1h", " offset 5m")}
+  )
+""",
+    queries=("scraped-load", "preemptions-by-minute"),
+)
+"""A guard: recorded, and never an alert."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from diagnose.alerts.alert import ENGINE, KV_USAGE, PREEMPTIONS, RUNNING, Alert
 from diagnose.finding import Cause, Finding, Healthy, Impact, RuleVerdict, Severity
 from diagnose.metric_capacity import record_steps
 from diagnose.metric_facts import Floats, MetricFacts, Stretch
@@ -102,3 +103,21 @@ def _finding(context: Context, facts: MetricFacts, leak: Stretch) -> Finding:
 def _deferred(facts: MetricFacts, leak: Stretch) -> str:
     deferred = facts.columns["num_waiting_deferred"][leak.last]
     return f"; {deferred:,.0f} requests are set aside" if np.nan_to_num(deferred) > 0 else ""
+
+
+ALERT = Alert(
+    rule=ID,
+    severity=Severity.critical,
+    hold="1m",
+    expr=f"""
+{KV_USAGE} - {KV_USAGE} offset 10m > {MIN_RISE}
+  and {RUNNING} < {MAX_RUNNING_RATIO} * ({RUNNING} offset 10m > 0)
+  and resets(max_over_time({KV_USAGE}[1m])[10m:15s]) == 0
+  and resets((0 - {RUNNING})[10m:15s]) == 0
+  and increase({PREEMPTIONS}[10m]) == 0
+""",
+    summary="KV blocks are held by nobody that runs",
+    description="KV usage rose by {{ $value | humanizePercentage }} of the pool in 10 minutes "
+    f"while running requests fell by more than half. {ENGINE}",
+    queries=("scraped-load", "kv-holders", "kv-blocks-by-minute"),
+)

@@ -6,6 +6,7 @@ the counter it is not measured.
 
 from __future__ import annotations
 
+from diagnose.alerts.alert import ENGINE, Alert
 from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
 from diagnose.log_evidence import LogEvidence, log_evidence
 from diagnose.metric_facts import MetricFacts
@@ -96,3 +97,13 @@ def _equal_sides() -> Action:
         verify="stepscope diagnose --since 10m",
         revert="the policy as it was",
     )
+
+
+ALERT = Alert(
+    rule=ID,
+    severity=Severity.high,
+    expr="increase(vllm:nixl_num_failed_transfers_total[5m]) > 0",
+    summary="Loads of KV blocks fail",
+    description=f'{{{{ $value | printf "%.0f" }}}} transfers failed in 5 minutes. {ENGINE}',
+    queries=("scraped-load", "loads-by-tier"),
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from diagnose.alerts.alert import ENGINE, KV_USAGE, PREEMPTIONS, Alert, finished, p99
 from diagnose.finding import (
     Cause,
     Evidence,
@@ -249,3 +250,22 @@ def _evidence(
             )
         )
     return tuple(evidence)
+
+
+ALERT = Alert(
+    rule=ID,
+    severity=Severity.high,
+    hold="1m",
+    expr=f"""
+increase({PREEMPTIONS}[5m]) > 0
+  and max_over_time({KV_USAGE}[5m]) >= {FULL_KV}
+  and (
+    increase({PREEMPTIONS}[5m]) >= {PER_REQUEST} * clamp_min({finished("5m")}, 1)
+    or {p99("vllm:request_num_preemptions", "5m")} > {MANY_TIMES - 1}
+  )
+""",
+    summary="The KV pool is too small for the requests that are let in",
+    description='{{ $value | printf "%.0f" }} preemptions in 5 minutes with the KV pool full. '
+    f"{ENGINE}",
+    queries=("scraped-load", "preemptions-by-minute", "most-evicted", "lost-tokens"),
+)

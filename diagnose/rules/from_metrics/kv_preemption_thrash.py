@@ -9,6 +9,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from diagnose.alerts.alert import (
+    ENGINE,
+    KV_USAGE,
+    OUTPUT_TOKENS,
+    PREEMPTIONS,
+    PROMPT_TOKENS,
+    RUNNING,
+    WAITING,
+    Alert,
+    finished,
+    seconds,
+)
 from diagnose.finding import Cause, Evidence, Finding, Healthy, Impact, RuleVerdict, Severity, Span
 from diagnose.metric_capacity import against_preemption, measure_metric_capacity
 from diagnose.metric_facts import Mask, MetricFacts, Stretch
@@ -149,3 +161,26 @@ def _evidence(facts: MetricFacts, storm: Stretch, total: int, ratio: float) -> t
             threshold_text=f"output {outputs:,}",
         ),
     )  # fmt: skip
+
+
+ALERT = Alert(
+    rule=ID,
+    severity=Severity.critical,
+    hold="1m",
+    expr=f"""
+increase({PREEMPTIONS}[5m]) >= {MIN_TIMES}
+  and max_over_time({KV_USAGE}[5m]) >= {FULL_KV}
+  and delta({RUNNING}[5m]) + delta({WAITING}[5m]) + {finished("5m")}
+    <= {MAX_ARRIVALS} * increase({PREEMPTIONS}[5m])
+  and increase({PROMPT_TOKENS}[5m]) >= increase({OUTPUT_TOKENS}[5m])
+  and (
+    rate({OUTPUT_TOKENS}[5m])
+      < {COLLAPSE} * max_over_time(rate({OUTPUT_TOKENS}[1m])[{seconds(LOOK_BACK_NS)}:15s])
+    or increase({PROMPT_TOKENS}[5m]) >= {PROMPT_SHARE} * clamp_min(increase({OUTPUT_TOKENS}[5m]), 1)
+  )
+""",
+    summary="The same requests are evicted and admitted again and again",
+    description='{{ $value | printf "%.0f" }} preemptions in 5 minutes, hardly any arrival, and '
+    f"little comes out. {ENGINE}",
+    queries=("scraped-load", "most-evicted", "lost-tokens"),
+)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnose.advice import VERIFY
+from diagnose.alerts.alert import DEFERRED, Alert
 from diagnose.finding import (
     Action,
     Cause,
@@ -127,3 +128,32 @@ def _finding(context: Context, adapters: Adapters, num_told: int, share: float) 
         ),
         missing=("wait_reasons.wait_reason",),
     )
+
+
+MOST_SLOTS = 16
+"""Up to so many slots PromQL is told to count the names in a label. Starting value."""
+_HELD = "\n    or ".join(
+    f'{SERIES}{{max_lora="{slots}",waiting_lora_adapters=~".+",'
+    f'running_lora_adapters=~"[^,]+(,[^,]+){{{slots - 1}}}"}}'
+    for slots in range(1, MOST_SLOTS + 1)
+)
+_NO_ENGINE = "sum without (engine, model_name)"
+
+ALERT = Alert(
+    rule=ID,
+    severity=Severity.high,
+    hold="1m",
+    expr=f"""
+{_NO_ENGINE} ({DEFERRED}) > 0
+  and ignoring (max_lora, running_lora_adapters, waiting_lora_adapters) (
+    (
+    {_HELD}
+    ) == ignoring (max_lora, running_lora_adapters, waiting_lora_adapters) group_left
+      max without (max_lora, running_lora_adapters, waiting_lora_adapters) ({SERIES})
+  )
+""",
+    summary="Adapters wait for slots that other adapters hold",
+    description="{{ $value }} requests are set aside while all adapter slots are taken and "
+    "adapters wait. {{ $labels.instance }}",
+    queries=("scraped-load", "adapter-waits"),
+)

@@ -74,7 +74,7 @@ def _sentence(facts: MetricFacts) -> str:
 
 def _undetermined(context: Context, facts: MetricFacts, stall: MetricStall) -> Finding:
     return Finding(
-        id=finding_id("und", context.scope.engine, stall.span.opened_ts),
+        id=finding_id("und", context.scope.engine),
         rule=UNDETERMINED,
         rule_version=RULE.version,
         severity=stall.severity,

@@ -5,6 +5,7 @@ The increase of the connector's counter of requests whose KV blocks expired unre
 
 from __future__ import annotations
 
+from diagnose.alerts.alert import ENGINE, Alert
 from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
 from diagnose.log_evidence import LogEvidence, log_evidence
 from diagnose.metric_facts import MetricFacts
@@ -92,3 +93,14 @@ def _longer_lease() -> Action:
         verify="stepscope diagnose --since 10m",
         revert="the lease as it was",
     )
+
+
+ALERT = Alert(
+    rule=ID,
+    severity=Severity.critical,
+    expr="increase(vllm:nixl_num_kv_expired_reqs_total[5m]) > 0",
+    summary="KV blocks expired before they were fetched",
+    description='The blocks of {{ $value | printf "%.0f" }} requests expired in 5 minutes. '
+    f"{ENGINE}",
+    queries=("scraped-load", "unhappy-ends"),
+)

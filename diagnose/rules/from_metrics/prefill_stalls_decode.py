@@ -11,6 +11,14 @@ from __future__ import annotations
 import numpy as np
 
 from diagnose.advice import VERIFY
+from diagnose.alerts.alert import (
+    ENGINE,
+    OUTPUT_TOKENS,
+    PREEMPTIONS,
+    PROMPT_TOKENS,
+    RUNNING,
+    Alert,
+)
 from diagnose.finding import (
     Action,
     Cause,
@@ -152,3 +160,37 @@ def _actions(context: Context) -> tuple[Action, ...]:
             revert=f"--max-num-batched-tokens {old}",
         ),
     )
+
+
+_PACE = f"""
+rate({OUTPUT_TOKENS}[1m]) / avg_over_time({RUNNING}[1m])
+  and min_over_time({RUNNING}[1m]) > 0
+  and rate({OUTPUT_TOKENS}[1m]) > 0
+  and increase({PREEMPTIONS}[1m]) == 0
+"""
+_BESIDE, _ALONE = "stepscope:decode_pace_beside_prompts", "stepscope:decode_pace_alone"
+
+_PROMPTS, _OUTPUTS = f"rate({PROMPT_TOKENS}[1m])", f"rate({OUTPUT_TOKENS}[1m])"
+
+RECORDS = {
+    _BESIDE: f"{_PACE}  and {_PROMPTS} > {_OUTPUTS}\n",
+    _ALONE: f"{_PACE}  and {_PROMPTS} <= {FEW_PROMPTS} * {_OUTPUTS}\n",
+}
+"""Output tokens a second of a running request, while prompts are computed and while none is."""
+
+ALERT = Alert(
+    rule=ID,
+    severity=Severity.high,
+    hold="1m",
+    expr=f"""
+quantile_over_time(0.5, {_BESIDE}[15m]) / quantile_over_time(0.5, {_ALONE}[15m]) < {MAX_RATIO}
+  and quantile_over_time(0.5, (rate({OUTPUT_TOKENS}[1m]) and {_BESIDE})[15m:15s])
+    < {MAX_RATIO} * quantile_over_time(0.5, (rate({OUTPUT_TOKENS}[1m]) and {_ALONE})[15m:15s])
+  and count_over_time({_BESIDE}[15m]) >= {MIN_INTERVALS}
+  and count_over_time({_ALONE}[15m]) >= {MIN_INTERVALS}
+""",
+    summary="Running answers crawl while prompts are computed",
+    description="A running request's output falls to {{ $value | humanizePercentage }} while "
+    f"prompts are computed. {ENGINE}",
+    queries=("scraped-load", "slowest-steps", "longest-pauses"),
+)

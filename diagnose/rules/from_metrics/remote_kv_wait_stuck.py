@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from diagnose.alerts.alert import DEFERRED, ENGINE, Alert, seconds
 from diagnose.finding import (
     Action,
     Cause,
@@ -25,6 +26,7 @@ from diagnose.finding import (
 )
 from diagnose.metric_facts import MetricFacts, Stretch
 from diagnose.metric_finding import facts_of, found, number, span_of, too_few
+from diagnose.reading import NS
 from diagnose.rule import Context, Earlier
 from diagnose.rules.remote_kv_wait_stuck import ID, MIN_STUCK_NS, RULE
 from diagnose.saying import not_measured, ruled_out
@@ -152,3 +154,30 @@ def _time_out() -> Action:
         verify="stepscope diagnose --since 10m",
         revert="the policy as it was",
     )
+
+
+_LONG = seconds(MIN_STUCK_NS)
+_LOADS = 'sum without (stage) (vllm:num_requests_kv_fetch_by_stage{stage="in_progress"})'
+
+
+def _never_fewer_promql(gauge: str) -> str:
+    window = f"({gauge})[{_LONG}:15s]"
+    return f"min_over_time({window}) > 0\n  and resets({window}) == 0"
+
+
+ALERT = Alert(
+    rule=ID,
+    severity=Severity.critical,
+    hold="30s",
+    expr=f"""
+{_never_fewer_promql(_LOADS)}
+or
+{_never_fewer_promql(DEFERRED)}
+  and increase(vllm:nixl_num_failed_transfers_total[10m]) > 0
+  unless {_LOADS}
+""",
+    summary="Requests wait for KV blocks that do not come",
+    description="{{ $value }} requests or more wait for KV loads, and never fewer in "
+    f"{MIN_STUCK_NS // NS} s. {ENGINE}",
+    queries=("scraped-load", "waits-by-reason", "loads-by-tier"),
+)

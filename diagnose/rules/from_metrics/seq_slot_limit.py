@@ -8,6 +8,15 @@ from __future__ import annotations
 import numpy as np
 
 from diagnose.advice import VERIFY
+from diagnose.alerts.alert import (
+    ENGINE,
+    FOR_CAPACITY,
+    KV_USAGE,
+    OUTPUT_TOKENS,
+    RUNNING,
+    SETTING_MAX_NUM_SEQS,
+    Alert,
+)
 from diagnose.finding import (
     Action,
     Cause,
@@ -146,3 +155,23 @@ def _actions(context: Context, capacity: MetricCapacity) -> tuple[Action, ...]:
             revert=f"--max-num-seqs {old}",
         ),
     )
+
+
+ALERT = Alert(
+    rule=ID,
+    severity=Severity.medium,
+    hold="2m",
+    expr=f"""
+avg_over_time({RUNNING}[5m]) >= {NEARLY} * {SETTING_MAX_NUM_SEQS}
+  and max_over_time({RUNNING}[5m]) <= {SEVERAL_ENGINES} * {SETTING_MAX_NUM_SEQS}
+  and (
+  {FOR_CAPACITY}
+  ) > 0
+  and max_over_time({KV_USAGE}[5m]) < {MAX_KV_USED}
+  and rate({OUTPUT_TOKENS}[1m]) > 0
+""",
+    summary="Requests wait because all slots are taken, not for want of KV blocks",
+    description='{{ $value | printf "%.0f" }} requests run, as many as max_num_seqs lets in, and '
+    f"others wait with KV blocks to spare. {ENGINE}",
+    queries=("scraped-load", "why-nobody-admitted", "admission-gaps"),
+)

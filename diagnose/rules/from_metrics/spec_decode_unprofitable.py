@@ -5,6 +5,7 @@ Accepted tokens for each drafted one, over all intervals.
 
 from __future__ import annotations
 
+from diagnose.alerts.alert import ENGINE, Alert
 from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
 from diagnose.metric_facts import MetricFacts
 from diagnose.metric_finding import facts_of, found, number, too_few
@@ -74,3 +75,19 @@ def _compare() -> Action:
         verify="stepscope diagnose --since 10m",
         revert="speculation as it was",
     )
+
+
+_DRAFTED = "increase(vllm:spec_decode_num_draft_tokens_total[10m])"
+
+ALERT = Alert(
+    rule=ID,
+    severity=Severity.medium,
+    hold="5m",
+    expr=f"""
+increase(vllm:spec_decode_num_accepted_tokens_total[10m]) / {_DRAFTED} < {MIN_ACCEPTED}
+  and {_DRAFTED} >= {MIN_DRAFTED}
+""",
+    summary="Most drafted tokens are rejected",
+    description=f"{{{{ $value | humanizePercentage }}}} of the drafted tokens were right. {ENGINE}",
+    queries=("scraped-load", "token-work"),
+)

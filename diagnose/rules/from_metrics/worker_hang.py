@@ -9,10 +9,21 @@ from __future__ import annotations
 
 import numpy as np
 
+from diagnose.alerts.alert import (
+    ENGINE,
+    OUTPUT_TOKENS,
+    PREEMPTIONS,
+    PROMPT_TOKENS,
+    RUNNING,
+    Alert,
+    no_tokens,
+    seconds,
+)
 from diagnose.finding import Action, Finding, Healthy, Impact, RuleVerdict, Severity
 from diagnose.log_evidence import LogEvidence, log_evidence
 from diagnose.metric_facts import MetricFacts, Stretch
 from diagnose.metric_finding import facts_of, found, number, span_of, too_few
+from diagnose.reading import NS
 from diagnose.rule import Context, Earlier
 from diagnose.rules.worker_hang import ID, MIN_STILL_NS, RULE
 from diagnose.saying import not_measured, ruled_out, undetermined
@@ -126,3 +137,22 @@ def _restart() -> Action:
         verify="stepscope diagnose --since 10m",
         revert="none needed",
     )
+
+
+_MINUTE = seconds(MIN_STILL_NS)
+
+ALERT = Alert(
+    rule=ID,
+    severity=Severity.critical,
+    hold="15s",
+    expr=f"""
+min_over_time({RUNNING}[{_MINUTE}]) > 0
+  and {no_tokens(_MINUTE)}
+  and {PROMPT_TOKENS} + {OUTPUT_TOKENS} > 0
+  unless increase({PREEMPTIONS}[{_MINUTE}]) > 0
+""",
+    summary="Requests run and no token comes out",
+    description=f"{{{{ $value }}}} running requests got no token for {MIN_STILL_NS // NS} s, "
+    f"though tokens were counted before. {ENGINE}",
+    queries=("scraped-load", "slowest-steps", "unfinished"),
+)

@@ -1,0 +1,256 @@
+"""A served engine under real HTTP load: recorded by its collector, its page scraped meanwhile.
+
+Nothing is replaced: `stepscope serve` in processes of its own, the tiny Llama, the ring, the log.
+A run leaves two witnesses in its folder, each judged as if it were the only one:
+
+    log/      what the collector wrote
+    scrapes/  the page of `/metrics`, twice a second, and the launch flags: what an operator without
+              a recorder has
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+
+from benchmarks.provoking.scenario import Attempt
+from diagnose.reading import QueryLog
+from engine.workload.client import send_request
+from telemetry.collector import stop_collector
+from telemetry.store import open_log
+
+MODEL = "tiny-llama"
+NUM_BYTES = 256
+"""Token ids below it are the tiny Llama's bytes."""
+SCRAPE_SECONDS = 0.5
+SETTLE_SECONDS = 60.0
+"""How long an engine may take to end, and its collector to write down the rest."""
+
+Body = dict[str, Any]
+
+
+class LiveRunError(RuntimeError):
+    """An engine that did not come up, or requests that were not answered as they should be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A request: when it goes out, and how long its client waits before it hangs up (for ever)."""
+
+    body: Body
+    at_seconds: float = 0.0
+    patience_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What an engine is asked.
+
+    `at_once` bounds the calls under way; None sends each at its time. With `rounds` above one the
+    calls are sent so many times, and the prefix cache is emptied between. After the last answer the
+    engine is left alone for `rest_seconds`. `may_fail`: whether calls may go unanswered.
+    """
+
+    calls: Sequence[Call]
+    at_once: int | None = None
+    rounds: int = 1
+    rest_seconds: float = 0.0
+    may_fail: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveRun:
+    """Flags of an engine, and what it is asked. `flags` may write files into the run's folder."""
+
+    name: str
+    flags: Callable[[Random, Path], Sequence[str]]
+    traffic: Callable[[Random, float], Traffic]
+
+    def log(self, attempt: Attempt) -> QueryLog:
+        """Returns the log that the collector wrote; runs the engine if nobody has yet."""
+        return open_log(self._folder(attempt) / "log")
+
+    def scrapes(self, attempt: Attempt) -> QueryLog:
+        """Returns a log of the run's scrapes alone."""
+        from stepscope import main
+
+        folder = self._folder(attempt)
+        imported = folder / "imported"
+        if not imported.exists():
+            with contextlib.redirect_stdout(None):
+                code = main(
+                    ["import", "prometheus", str(folder / "scrapes"), "--log", str(imported)]
+                )
+            if code:
+                raise LiveRunError(f"the scrapes in {folder} cannot be imported: code {code}")
+        return open_log(imported)
+
+    def _folder(self, attempt: Attempt) -> Path:
+        """Returns the run's folder, beside the attempt's: both witnesses are of one run."""
+        folder = attempt.folder.parent / f"live-{self.name}-{attempt.seed}-{attempt.load:g}"
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            self._run(attempt, folder)
+        return folder
+
+    def _run(self, attempt: Attempt, folder: Path) -> None:
+        random = attempt.random
+        flags = self.flags(random, folder)
+        (folder / "scrapes").mkdir()
+        (folder / "scrapes" / "config.json").write_text(json.dumps(_settings_of(flags)))
+        traffic = self.traffic(random, attempt.load)
+        try:
+            with _served(folder, flags) as url:
+                asyncio.run(_play(url, traffic, folder / "scrapes"))
+            _wait_until(lambda: not list((folder / "rings").glob("*.ring")))
+        finally:
+            stop_collector(folder / "log")
+
+
+def completion(random: Random, num_prompt_tokens: int, max_tokens: int, **more: Any) -> Body:
+    """Returns a request with a random prompt that makes exactly `max_tokens`."""
+    return {
+        "model": MODEL,
+        "prompt": [random.randrange(NUM_BYTES) for _ in range(num_prompt_tokens)],
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        **more,
+    }
+
+
+def _settings_of(flags: Sequence[str]) -> dict[str, Any]:
+    """Returns the numbers among the flags, as an operator would write them down."""
+    return {
+        name: int(value)
+        for name, value in pairwise(flags)
+        if name.startswith("--") and value.isdigit()
+    }
+
+
+# ------------------------------------------------------------------------------------ in processes
+
+
+@contextlib.contextmanager
+def _served(folder: Path, flags: Sequence[str]) -> Iterator[str]:
+    """Runs an engine and its collector, and yields its address; both end in order."""
+    command = [sys.executable, "-m", "stepscope", "serve", "--port", "0"]
+    environment = os.environ | {"STEPSCOPE_RING_DIR": str(folder / "rings")}
+    said = folder / "serve.out"
+    with said.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--log", str(folder / "log"), *flags],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+    try:
+        _wait_until(lambda: process.poll() is not None or _url_in(said) is not None)
+        url = _url_in(said)
+        if url is None:
+            raise LiveRunError(f"the engine ended before it was ready: {said.read_text()}")
+        yield url
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(SETTLE_SECONDS)
+        finally:
+            process.kill()
+
+
+def _url_in(said: Path) -> str | None:
+    lines = said.read_text(errors="replace").splitlines()
+    return next((x.removeprefix("ready at ").strip() for x in lines if x.startswith("ready")), None)
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise LiveRunError(f"nothing came of it in {SETTLE_SECONDS:g} s")
+        time.sleep(0.02)
+
+
+# -------------------------------------------------------------------------------------- over HTTP
+
+
+async def _play(url: str, traffic: Traffic, scrapes: Path) -> None:
+    """Sends the traffic and scrapes meanwhile."""
+    limits = httpx.Limits(max_connections=None)
+    async with (
+        httpx.AsyncClient(base_url=url, timeout=None, limits=limits, trust_env=False) as http,
+        _scraping(http, scrapes),
+    ):
+        for number in range(traffic.rounds):
+            if number:
+                (await http.post("/reset_prefix_cache")).raise_for_status()
+            await _Calls(http, traffic).send()
+        await asyncio.sleep(traffic.rest_seconds)
+
+
+@contextlib.asynccontextmanager
+async def _scraping(http: httpx.AsyncClient, folder: Path) -> AsyncIterator[None]:
+    """Saves the page again and again, and once more at the end."""
+
+    async def save() -> None:
+        page = (await http.get("/metrics")).raise_for_status().text
+        (folder / f"metrics_{time.time():.3f}.prom").write_text(page)
+
+    async def save_often() -> None:
+        while True:
+            await save()
+            await asyncio.sleep(SCRAPE_SECONDS)
+
+    task = asyncio.create_task(save_often())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await save()
+
+
+@dataclass(slots=True)
+class _Calls:
+    """Sends calls, each in its time, and gathers what was not answered."""
+
+    http: httpx.AsyncClient
+    traffic: Traffic
+    failures: list[str] = field(default_factory=list)
+
+    async def send(self) -> None:
+        calls = self.traffic.calls
+        slots = asyncio.Semaphore(self.traffic.at_once or len(calls))
+        began = asyncio.get_running_loop().time()
+        await asyncio.gather(*(self._send(call, began, slots) for call in calls))
+        if self.failures and not self.traffic.may_fail:
+            raise LiveRunError(f"{len(self.failures)} calls failed: {self.failures[:3]}")
+
+    async def _send(self, call: Call, began: float, slots: asyncio.Semaphore) -> None:
+        await asyncio.sleep(began + call.at_seconds - asyncio.get_running_loop().time())
+        async with slots:
+            asking = asyncio.ensure_future(
+                send_request(self.http, call.body, num_prompt_tokens=len(call.body["prompt"]))
+            )
+            done, _ = await asyncio.wait([asking], timeout=call.patience_seconds)
+            if not done:
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+            elif (failure := asking.result().failure) is not None:
+                self.failures.append(failure)

@@ -1,0 +1,195 @@
+"""How long a step takes, learned from the steps of the same log.
+
+A step's time is a sum of non-negative parts, one for each of its features (`FEATURES`): least
+squares, in which a feature whose part comes out negative is left out. What is left over is kept by
+kind and size of step, and drawn from when a step is replayed; so times scatter as they did, and a
+curve that the sum cannot follow is followed all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+FEATURES = (
+    "each step",
+    "decoding requests",
+    "prefill tokens",
+    "prefilling requests",
+    "prefill tokens squared, by request",
+    "KV tokens in use",
+    "admissions",
+    "draft tokens",
+    "encoder embeddings",
+    "tokens from a connector",
+)
+NUM_FEATURES = len(FEATURES)
+DECODES, PREFILL_TOKENS = 1, 2
+MIN_STEPS = 20
+"""With fewer steps there is nothing to learn from."""
+_BINS = 12
+_KEPT = 4096
+"""Residuals of a bin that are drawn from."""
+_TRIM = 6.0
+"""Residuals beyond so many typical ones take no part in the second fit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residuals:
+    """What the sum leaves over, by predicted time: `edges` part the bins; ns."""
+
+    edges: tuple[float, ...]
+    values: tuple[Floats, ...]
+
+    def bin_of(self, predicted: float) -> int:
+        """Returns the bin of a predicted time."""
+        low, high = 0, len(self.edges)
+        while low < high:
+            middle = (low + high) // 2
+            if predicted < self.edges[middle]:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """A fitted model of step times, in ns.
+
+    `coefficients` belong to `FEATURES`. `gap_ns` is the part of a step's time that comes after its
+    tokens are out. `error_ratio` is the mean absolute error of a step over the mean step;
+    `explained_ratio` the share of the variance that the features explain. `largest` has the largest
+    recorded value of each feature: beyond it the model only extrapolates.
+    """
+
+    coefficients: tuple[float, ...]
+    decode_residuals: Residuals
+    mixed_residuals: Residuals
+    gap_ns: int
+    empty_ns: int
+    """Time of a step that schedules nothing."""
+    shortest_ns: float
+    mean_ns: float
+    error_ratio: float
+    explained_ratio: float
+    num_steps: int
+    largest: tuple[float, ...]
+
+    def predicted(self, features: Sequence[float]) -> float:
+        """Returns the sum of the parts."""
+        return sum(map(float.__mul__, self.coefficients, features))
+
+
+class StepClock:
+    """Draws step times from a model; the same seed gives the same times."""
+
+    def __init__(self, times: StepTimes, seed: int) -> None:
+        self._times = times
+        self._parts = [(i, c) for i, c in enumerate(times.coefficients) if c]
+        self._random = np.random.default_rng(seed)
+        self._draws: list[float] = []
+
+    def draw(self, features: Sequence[float]) -> int:
+        """Returns the time of a step with these features, in ns."""
+        times = self._times
+        predicted = 0.0
+        for index, coefficient in self._parts:
+            predicted += coefficient * features[index]
+        is_mixed = features[PREFILL_TOKENS] > 0
+        residuals = times.mixed_residuals if is_mixed else times.decode_residuals
+        values = residuals.values[residuals.bin_of(predicted)]
+        if not self._draws:
+            self._draws = self._random.random(8192).tolist()
+        left_over = values[int(self._draws.pop() * len(values))] if len(values) else 0.0
+        return int(max(times.shortest_ns, predicted + left_over))
+
+    def random(self) -> float:
+        """Returns a number from 0 to below 1."""
+        if not self._draws:
+            self._draws = self._random.random(8192).tolist()
+        return self._draws.pop()
+
+
+def fit(
+    features: Floats, durations_ns: Floats, *, gap_ns: int = 0, empty_ns: int = 100_000
+) -> StepTimes:
+    """Returns the model of steps that scheduled something.
+
+    Args:
+        features: `[num_steps, NUM_FEATURES]`.
+        durations_ns: `[num_steps]`.
+
+    Raises:
+        ValueError: there are fewer than `MIN_STEPS` steps.
+    """
+    if len(durations_ns) < MIN_STEPS:
+        raise ValueError(f"{len(durations_ns)} steps are too few: {MIN_STEPS} are the least")
+    kept = _without_outliers(features, durations_ns, _non_negative(features, durations_ns))
+    coefficients = _non_negative(features[kept], durations_ns[kept])
+    predicted = features @ coefficients
+    left_over = durations_ns - predicted
+    is_mixed = features[:, PREFILL_TOKENS] > 0
+    error = np.abs(left_over[kept]).mean() / durations_ns.mean()
+    variance = float(durations_ns[kept].var())
+    explained = 1.0 - float(left_over[kept].var()) / variance if variance else 1.0
+    every = _residuals(predicted, left_over)
+    return StepTimes(
+        coefficients=tuple(coefficients.tolist()),
+        decode_residuals=_of_kind(predicted, left_over, ~is_mixed) or every,
+        mixed_residuals=_of_kind(predicted, left_over, is_mixed) or every,
+        gap_ns=gap_ns,
+        empty_ns=empty_ns,
+        shortest_ns=float(durations_ns.min()),
+        mean_ns=float(durations_ns.mean()),
+        error_ratio=float(error),
+        explained_ratio=max(0.0, explained),
+        num_steps=len(durations_ns),
+        largest=tuple(features.max(axis=0).tolist()),
+    )
+
+
+def _non_negative(features: Floats, durations: Floats) -> Floats:
+    """Returns least-squares parts, leaving out one by one the most negative ones."""
+    scale = np.abs(features).max(axis=0)
+    used = [index for index in range(features.shape[1]) if scale[index] > 0]
+    solved = np.zeros(features.shape[1])
+    while used:
+        found, *_ = np.linalg.lstsq(features[:, used] / scale[used], durations, rcond=None)
+        worst = int(found.argmin())
+        if found[worst] >= 0:
+            solved[used] = found / scale[used]
+            break
+        del used[worst]
+    return solved
+
+
+def _without_outliers(
+    features: Floats, durations: Floats, coefficients: Floats
+) -> npt.NDArray[np.bool_]:
+    left_over = np.abs(durations - features @ coefficients)
+    typical = float(np.median(left_over))
+    return left_over <= max(_TRIM * typical, 1.0)
+
+
+def _of_kind(
+    predicted: Floats, left_over: Floats, chosen: npt.NDArray[np.bool_]
+) -> Residuals | None:
+    return _residuals(predicted[chosen], left_over[chosen]) if chosen.any() else None
+
+
+def _residuals(predicted: Floats, left_over: Floats) -> Residuals:
+    """Parts steps into bins of equal number by predicted time."""
+    num_bins = max(1, min(_BINS, len(predicted) // 32))
+    edges = np.unique(np.quantile(predicted, np.arange(1, num_bins) / num_bins))
+    bins = np.searchsorted(edges, predicted, side="right")
+    values = []
+    for index in range(len(edges) + 1):
+        mine = left_over[bins == index]
+        values.append(mine[:: max(1, -(-len(mine) // _KEPT))].copy())
+    return Residuals(edges=tuple(edges.tolist()), values=tuple(values))
