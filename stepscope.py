@@ -38,7 +38,7 @@ EXTRAS = {
         *("torch", "transformers", "tokenizers", "safetensors", "gguf", "accelerate"),
         *("xgrammar", "jinja2", "tqdm", "fastapi", "uvicorn", "httpx"),
     ),
-    "dashboard": ("streamlit", "altair", "pandas"),
+    "dashboard": ("streamlit", "altair", "pandas", "vl_convert"),
 }
 
 

@@ -9,7 +9,7 @@ import streamlit as st
 from dashboard import header, session, states, style, width
 from dashboard.session import Page
 from dashboard.theme import logo
-from dashboard.views import overview, preemptions, requests
+from dashboard.views import overview, preemptions, requests, steps
 from telemetry.errors import StepscopeError
 
 WAIT_SECONDS = 3  # how often an empty page looks whether something has been recorded
@@ -53,6 +53,11 @@ def show_requests() -> None:
     _shown(requests.draw, "requests")
 
 
+def show_steps() -> None:
+    """The notable ones, and what the scheduler did in one of them."""
+    _shown(steps.draw, "steps")
+
+
 def go_to_overview() -> None:
     """An address without a page means the first one."""
     st.switch_page(st.session_state["pages"]["overview"])
@@ -66,6 +71,7 @@ def main() -> None:
         "overview": st.Page(show_overview, title="Overview", url_path="overview"),
         "preemptions": st.Page(show_preemptions, title="Preemptions", url_path="preemptions"),
         "requests": st.Page(show_requests, title="Requests", url_path="requests"),
+        "steps": st.Page(show_steps, title="Steps", url_path="steps"),
     }
     st.session_state["pages"] = pages
     home = st.Page(go_to_overview, title="Stepscope", default=True, visibility="hidden")

@@ -1,4 +1,4 @@
-"""`stepscope dashboard`: the log as pages in a browser on this machine."""
+"""`stepscope dashboard`: the log as pages in a browser on this machine; and `report`, as a file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
+
+from dashboard.report.command import add_command as add_report
 
 if TYPE_CHECKING:
     from diagnose.finding import Finding
@@ -20,7 +22,8 @@ def add_commands(
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
     parents: list[argparse.ArgumentParser],
 ) -> None:
-    """Registers `dashboard`."""
+    """Registers `dashboard` and `report`."""
+    add_report(commands, parents)
     parser = commands.add_parser(
         "dashboard", parents=parents, help="show a log in a browser, live or closed"
     )

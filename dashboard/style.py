@@ -58,11 +58,19 @@ def sheet(theme: Theme) -> str:
   border-bottom:1px solid {border}; margin:0 -1px -1px 0; line-height:1.32; font-size:0.8rem;
   color:{muted};}}
 .checks b {{color:{text}; font-weight:600; font-size:0.84rem;}}
+.block-key {{font-size:0.84rem; color:{muted}; margin:0; display:flex; flex-wrap:wrap;
+  gap:0.3rem 0.5rem; align-items:center;}}
+.block-key i {{display:inline-block; width:0.7rem; height:0.7rem; border:1px dashed;
+  border-radius:2px;}}
+.block-key span {{margin-left:0.8rem;}}
 @media (max-width: 1180px) {{ .checks {{grid-template-columns:repeat(3, 1fr);}} }}
 [data-testid="stTable"] td, [data-testid="stTable"] th {{
   font-size:0.84rem; padding:0.34rem 0.5rem; border-left:0; border-right:0;}}
 [data-testid="stTable"] td, [data-testid="stTable"] td * {{max-width:none !important;}}
 [data-testid="stTable"] p {{font-size:0.84rem;}}
+.st-key-batch thead {{display:none;}}
+.st-key-batch td:last-child, .st-key-waiting td:last-child, .st-key-waiting th:last-child,
+.st-key-evictions td:nth-child(n+4), .st-key-evictions th:nth-child(n+4),
 .st-key-changes td:last-child, .st-key-changes th:last-child,
 .st-key-story td:nth-child(4), .st-key-story th:nth-child(4),
 .st-key-story td:last-child, .st-key-story th:last-child {{text-align:right !important;}}

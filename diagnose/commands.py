@@ -40,6 +40,11 @@ def add_commands(
     parser.add_argument(
         "--fail-on", choices=LEVELS, metavar="LEVEL", help=f"exit 1 from here: {', '.join(LEVELS)}"
     )
+    parser.add_argument(
+        "--thorough",
+        action="store_true",
+        help="replay the load however long that takes, to share preemptions out among causes",
+    )
     parser.add_argument("--ascii", action="store_true", help="no signs beyond ASCII")
     parser.add_argument("--sql", metavar="ID", help="print the SQL behind a finding")
     parser.set_defaults(run=run_diagnose)
@@ -74,7 +79,12 @@ def report_on(log: QueryLog, args: argparse.Namespace, window: Window, engine: i
         message = f"no engine {engine_hex(engine)} in this window: there are {known}"
         print(f"stepscope diagnose: {message}", file=sys.stderr)
         return USAGE
-    diagnosis = diagnose(log, window, None if engine is None else [engine])
+    diagnosis = diagnose(
+        log,
+        window,
+        None if engine is None else [engine],
+        effort="thorough" if getattr(args, "thorough", False) else "usual",
+    )
     if args.sql is not None:
         return print_sql(diagnosis, args.sql)
     if args.markdown:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from diagnose.accounting import Accounting, account, account_of_counter
+from diagnose.attribution import Effort
 from diagnose.facts import (
     EngineSettings,
     RecordQuality,
@@ -82,7 +83,11 @@ class Diagnosis:
 
 
 def diagnose(
-    log: QueryLog, window: Window | None = None, engines: Sequence[int] | None = None
+    log: QueryLog,
+    window: Window | None = None,
+    engines: Sequence[int] | None = None,
+    *,
+    effort: Effort = "usual",
 ) -> Diagnosis:
     """Returns what the rules say of a log.
 
@@ -90,11 +95,12 @@ def diagnose(
         log: the log.
         window: what to look at; all of it if None.
         engines: look at these only; at all that left a row in the window if None.
+        effort: how much may be replayed to share preemptions out among their causes.
     """
     window = choose_window(log) if window is None else window
     present = engines_in(log, window)
     chosen = [engine for engine in present if engines is None or engine in engines]
-    found = sorted((_diagnose_engine(log, window, engine) for engine in chosen), key=_badness)
+    found = sorted((_diagnose_engine(log, window, engine, effort) for engine in chosen), key=_badness)
     if not found:
         verdict = Verdict(rule=NOT_ENOUGH_DATA, sentence=NOTHING_RECORDED)
         return Diagnosis(window=window, verdict=verdict, engines=())
@@ -107,8 +113,10 @@ def _badness(engine: EngineDiagnosis) -> tuple[int, bool]:
     return -worst, engine.verdict.rule == NOT_ENOUGH_DATA
 
 
-def _diagnose_engine(log: QueryLog, window: Window, engine: int) -> EngineDiagnosis:
-    context = read_context(log, window, engine)
+def _diagnose_engine(
+    log: QueryLog, window: Window, engine: int, effort: Effort
+) -> EngineDiagnosis:
+    context = read_context(log, window, engine, effort)
     verdicts = evaluate(context, tuple(RULES.values()))
     findings: list[Finding] = []
     healthy: list[Healthy] = []
@@ -145,7 +153,9 @@ def _diagnose_engine(log: QueryLog, window: Window, engine: int) -> EngineDiagno
     )
 
 
-def read_context(log: QueryLog, window: Window, engine: int) -> Context:
+def read_context(
+    log: QueryLog, window: Window, engine: int, effort: Effort = "usual"
+) -> Context:
     """Returns what the rules are given of one engine."""
     settings = read_settings(log, engine)
     scope = Scope(engine, window.start_ts, window.end_ts)
@@ -164,6 +174,7 @@ def read_context(log: QueryLog, window: Window, engine: int) -> Context:
         else _counted(scope, metrics),
         newest_ts=newest_ts_of(log, engine, window.end_ts) or window.end_ts,
         metrics=metrics,
+        effort=effort,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diagnose.accounting import Accounting
-from diagnose.finding import Action, Evidence, Finding, Rejected
+from diagnose.finding import Action, Evidence, Finding, Link, Rejected, Share
 from diagnose.lines import SHAPES, WIDTH, Report, Role
 from diagnose.metric_report import account_line
 from diagnose.words import NOT_MEASURED, count, duration, percent, plural, time_of_day
@@ -27,6 +27,10 @@ def write_finding(report: Report, finding: Finding, accounting: Accounting) -> N
     report.add()
     cause = f"{finding.cause.sentence} (confidence {finding.confidence.level}: "
     report.wrapped(f"{cause}{finding.confidence.why})", _LABEL, label="  cause")
+    if finding.shares:
+        report.wrapped(shares_line(finding.shares), _LABEL, label="  shares")
+    if finding.chain:
+        report.wrapped(chain_line(finding.chain), _LABEL, label="  chain")
     if finding.rule in PREEMPTION_RULES:
         _account(report, accounting)
     for number, line in enumerate(finding.impact.cost):
@@ -51,6 +55,22 @@ def when_of(finding: Finding, end_ts: int) -> str:
     if cleared is None:
         return f"open since {time_of_day(opened)}, {duration(max(end_ts - opened, 0))}"
     return f"cleared {time_of_day(cleared)} after {duration(cleared - opened)}"
+
+
+def shares_line(shares: tuple[Share, ...]) -> str:
+    """Returns what each change accounts for, largest first, of how many."""
+    total = round(sum(share.num for share in shares))
+    parts = [f"{share.name} {round(100 * share.ratio)} %" for share in shares]
+    return f"{', '.join(parts)} of {total:,}"
+
+
+def chain_line(chain: tuple[Link, ...]) -> str:
+    """Returns how it came about, each step with its time; the cause by its name alone."""
+    told = []
+    for link in chain:
+        said = link.sentence.split(":")[0] if link.stage == "cause" else link.sentence
+        told.append(said if link.ts is None else f"{time_of_day(link.ts)} {said}")
+    return " -> ".join(told)
 
 
 def _account(report: Report, account: Accounting) -> None:

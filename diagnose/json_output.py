@@ -149,6 +149,14 @@ def finding_document(finding: Finding, when: str) -> dict[str, Any]:
         "sentence": finding.sentence,
         "symptom": finding.symptom,
         "cause": {"kind": finding.cause.kind, "sentence": finding.cause.sentence},
+        "shares": [
+            {"kind": share.kind, "name": share.name, "num": share.num, "ratio": share.ratio}
+            for share in finding.shares
+        ],
+        "chain": [
+            {"stage": link.stage, "ts": link.ts, "sentence": link.sentence}
+            for link in finding.chain
+        ],
         "rejected": [
             {"kind": item.kind, "name": item.name, "number": item.number}
             for item in finding.rejected
@@ -234,6 +242,7 @@ def _accounting(account: Accounting) -> dict[str, Any]:
             "recomputed": work.num_recomputed,
             "rejected_drafts": work.num_rejected_drafts,
             "padding": work.num_padding,
+            "unattributed": work.num_unattributed,
             "adds_up": work.adds_up,
         },
         "requests": {

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from diagnose.accounting import Accounting
+from diagnose.attribution import Effort, work_limit
 from diagnose.facts import EngineSettings, RecordQuality, StepFacts
 from diagnose.finding import Finding, RuleVerdict, finding_id
 from diagnose.metric_facts import MetricFacts
@@ -40,11 +41,19 @@ class Context:
     """Newest moment that the log knows of the engine, at most the window's end."""
     metrics: MetricFacts | None = None
     """What scrapes or log lines say, for an engine whose steps are not recorded; else `None`."""
+    effort: Effort = "usual"
+    """How much may be replayed to share preemptions out among their causes."""
 
     @cached_property
     def storm(self) -> Storm | None:
         """The worst episode of preemptions for want of blocks; `None` if there was none."""
-        return read_storm(self.log, self.scope, self.settings, stopped_ts=self.quality.stopped_ts)
+        return read_storm(
+            self.log,
+            self.scope,
+            self.settings,
+            stopped_ts=self.quality.stopped_ts,
+            work_limit=work_limit(self.effort, self.steps.num_steps),
+        )
 
     @cached_property
     def histograms(self) -> Histograms:

@@ -9,9 +9,14 @@ from typing import Any
 from diagnose.facts import EngineSettings
 
 OF_A_START = frozenset(
-    {"engine", "started_ts", "host", "dp_rank", "source", "settings", "device", "num_kv_tokens"}
+    {
+        *("engine", "started_ts", "host", "dp_rank", "source", "settings", "device"),
+        *("num_kv_tokens", "has_null_block"),
+    }
 )
 """Columns that tell one start from another, or follow from others, and are no settings."""
+ALIASES = {"reserve_full_prompt": "scheduler_reserve_full_isl"}
+"""Columns with a name of their own, and the flag that they hold."""
 POOL = frozenset({"num_gpu_blocks", "num_usable_blocks", "num_gpu_blocks_override"})
 """Names under which the size of the pool stands: a candidate of its own."""
 
@@ -41,7 +46,11 @@ def changed_settings(old: EngineSettings, new: EngineSettings) -> tuple[ChangedS
 def _flat(settings: EngineSettings) -> dict[str, Any]:
     """Returns all settings of a start by their own names; the whole configuration wins."""
     columns = {f.name: getattr(settings, f.name) for f in fields(settings)}
-    known = {n: v for n, v in columns.items() if n not in OF_A_START and v is not None}
+    known = {
+        ALIASES.get(name, name): value
+        for name, value in columns.items()
+        if name not in OF_A_START and value is not None
+    }
     try:
         whole = json.loads(settings.settings or "{}")
     except ValueError:

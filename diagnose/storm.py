@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from diagnose.accounting import Accounting, account
+from diagnose.attribution import WORK_LIMIT
 from diagnose.changes import Explanation, explain
 from diagnose.episodes import SHORTAGES_SQL, Episode, read_episodes
 from diagnose.facts import EngineSettings, StepFacts, read_step_facts
@@ -56,6 +57,8 @@ class Storm:
     pauses_sql: str
     num_others: int
     """Further episodes in the window."""
+    work_limit: int | None
+    """Scheduler steps that may be replayed to share its preemptions out; `None`: no limit."""
 
     @cached_property
     def explanation(self) -> Explanation:
@@ -66,6 +69,7 @@ class Storm:
             self.settings,
             self.account,
             max_running=self.steps.max_running,
+            work_limit=self.work_limit,
         )
 
     @property
@@ -97,7 +101,12 @@ class Storm:
 
 
 def read_storm(
-    log: QueryLog, scope: Scope, settings: EngineSettings, *, stopped_ts: int | None
+    log: QueryLog,
+    scope: Scope,
+    settings: EngineSettings,
+    *,
+    stopped_ts: int | None,
+    work_limit: int | None = WORK_LIMIT,
 ) -> Storm | None:
     """Returns the worst episode that reaches into the window; an open one before all others."""
     episodes = read_episodes(log, scope, SHORTAGES_SQL, stopped_ts=stopped_ts)
@@ -115,4 +124,5 @@ def read_storm(
         pauses=Pauses(**read_row(log, sql)),
         pauses_sql=sql,
         num_others=len(episodes) - 1,
+        work_limit=work_limit,
     )

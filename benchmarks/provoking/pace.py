@@ -27,8 +27,10 @@ class Pace:
     draft_us: float = 0.0
     jitter: float = 0.05
 
-    def step_ns(self, output: SchedulerOutput, scheduler: Scheduler, random: Random) -> int:
-        """Returns the time of a step that computes something."""
+    def step_ns(
+        self, output: SchedulerOutput, scheduler: Scheduler, random: Random, *, drafts: bool
+    ) -> int:
+        """Returns the time of a step that computes something, and proposes `drafts` or not."""
         num_requests = len(output.num_scheduled_tokens)
         num_drafts = sum(map(len, output.scheduled_spec_decode_tokens.values()))
         num_prefill = output.total_num_scheduled_tokens - num_requests - num_drafts
@@ -36,16 +38,14 @@ class Pace:
         held = (pool.num_usable - pool.num_free) * block_size
         us = self.prefill_us * num_prefill + self.decode_us * num_requests
         us += self.context_us * held / 1000 + self.draft_us * num_drafts
-        ms = self.step_ms + self.draft_ms + us / 1000
+        ms = self.step_ms + (self.draft_ms if drafts else 0.0) + us / 1000
         return int(ms * 1e6 * random.uniform(1 - self.jitter, 1 + self.jitter))
 
-    def phases(self, took_ns: int, output: SchedulerOutput) -> dict[str, int | None]:
+    def phases(self, took_ns: int, *, drafts: bool) -> dict[str, int | None]:
         """Returns how a step's time is divided, as the runner would report it."""
         inputs, sample = took_ns // 50, took_ns // 50
-        draft = int(self.draft_ms * 1e6) if self.draft_ms else None
-        if not took_ns:
-            return {"inputs_ns": 0, "forward_ns": 0, "sample_ns": 0, "draft_ns": draft and 0}
-        forward = took_ns - inputs - sample - (draft or 0)
+        draft = min(int(self.draft_ms * 1e6), took_ns) if drafts else None
+        forward = max(0, took_ns - inputs - sample - (draft or 0))
         return {
             "inputs_ns": inputs,
             "forward_ns": forward,

@@ -308,9 +308,12 @@ class Recording:
         """A step has been executed: its time has passed, its tokens are taken in."""
         output, result = self._in_flight.popleft()
         num_tokens = output.total_num_scheduled_tokens
-        took = self.pace.step_ns(output, self.scheduler, self.random) if num_tokens else 0
+        drafts = self.runner.num_drafts > 0
+        pace, took = self.pace, 0
+        if num_tokens:
+            took = pace.step_ns(output, self.scheduler, self.random, drafts=drafts)
         self.pass_ns(took)
-        result = replace(result, **self.pace.phases(took, output))
+        result = replace(result, **pace.phases(took, drafts=drafts))
         if self._connector is not None:
             result = self._connector.report(output, result, self.clock.now)
         if self._on_step is not None:

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -37,7 +37,7 @@ MODEL = "tiny-llama"
 NUM_BYTES = 256
 """Token ids below it are the tiny Llama's bytes."""
 SCRAPE_SECONDS = 0.5
-SETTLE_SECONDS = 60.0
+SETTLE_SECONDS = 180.0
 """How long an engine may take to end, and its collector to write down the rest."""
 
 Body = dict[str, Any]
@@ -49,26 +49,34 @@ class LiveRunError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A request: when it goes out, and how long its client waits before it hangs up (for ever)."""
+    """A request: what its client does before it, and how long it waits before it hangs up.
+
+    Times in seconds; None is for ever.
+    """
 
     body: Body
-    at_seconds: float = 0.0
+    pause_seconds: float = 0.0
     patience_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Calls, of which so many are under way at once: as the engine answers, so they go out."""
+
+    calls: Sequence[Call]
+    at_once: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What an engine is asked.
+    """What an engine is asked, by several groups of clients beside each other.
 
-    `at_once` bounds the calls under way; None sends each at its time. With `rounds` above one the
-    calls are sent so many times, and the prefix cache is emptied between. After the last answer the
-    engine is left alone for `rest_seconds`. `may_fail`: whether calls may go unanswered.
+    With `rounds` above one the calls are sent so many times, and the prefix cache is emptied
+    between. `may_fail`: whether calls may go unanswered.
     """
 
-    calls: Sequence[Call]
-    at_once: int | None = None
+    clients: Sequence[Clients]
     rounds: int = 1
-    rest_seconds: float = 0.0
     may_fail: bool = False
 
 
@@ -200,8 +208,10 @@ async def _play(url: str, traffic: Traffic, scrapes: Path) -> None:
         for number in range(traffic.rounds):
             if number:
                 (await http.post("/reset_prefix_cache")).raise_for_status()
-            await _Calls(http, traffic).send()
-        await asyncio.sleep(traffic.rest_seconds)
+            failures: list[str] = []
+            await asyncio.gather(*(_send_all(http, each, failures) for each in traffic.clients))
+            if failures and not traffic.may_fail:
+                raise LiveRunError(f"{len(failures)} calls failed: {failures[:3]}")
 
 
 @contextlib.asynccontextmanager
@@ -226,31 +236,29 @@ async def _scraping(http: httpx.AsyncClient, folder: Path) -> AsyncIterator[None
     await save()
 
 
-@dataclass(slots=True)
-class _Calls:
-    """Sends calls, each in its time, and gathers what was not answered."""
+async def _send_all(http: httpx.AsyncClient, clients: Clients, failures: list[str]) -> None:
+    """Sends calls, and adds why one was not answered to `failures`."""
+    calls = iter(clients.calls)
 
-    http: httpx.AsyncClient
-    traffic: Traffic
-    failures: list[str] = field(default_factory=list)
+    async def one_client() -> None:
+        for call in calls:
+            await asyncio.sleep(call.pause_seconds)
+            failure = await _send(http, call)
+            if failure is not None:
+                failures.append(failure)
 
-    async def send(self) -> None:
-        calls = self.traffic.calls
-        slots = asyncio.Semaphore(self.traffic.at_once or len(calls))
-        began = asyncio.get_running_loop().time()
-        await asyncio.gather(*(self._send(call, began, slots) for call in calls))
-        if self.failures and not self.traffic.may_fail:
-            raise LiveRunError(f"{len(self.failures)} calls failed: {self.failures[:3]}")
+    await asyncio.gather(*(one_client() for _ in range(clients.at_once)))
 
-    async def _send(self, call: Call, began: float, slots: asyncio.Semaphore) -> None:
-        await asyncio.sleep(began + call.at_seconds - asyncio.get_running_loop().time())
-        async with slots:
-            asking = asyncio.ensure_future(
-                send_request(self.http, call.body, num_prompt_tokens=len(call.body["prompt"]))
-            )
-            done, _ = await asyncio.wait([asking], timeout=call.patience_seconds)
-            if not done:
-                asking.cancel()
-                await asyncio.gather(asking, return_exceptions=True)
-            elif (failure := asking.result().failure) is not None:
-                self.failures.append(failure)
+
+async def _send(http: httpx.AsyncClient, call: Call) -> str | None:
+    """Sends a call; returns why it was not answered, unless its client had hung up."""
+    num_prompt_tokens = len(call.body["prompt"])
+    asking = asyncio.ensure_future(
+        send_request(http, call.body, num_prompt_tokens=num_prompt_tokens)
+    )
+    done, _ = await asyncio.wait([asking], timeout=call.patience_seconds)
+    if done:
+        return asking.result().failure
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    return None

@@ -22,7 +22,7 @@ MAX_STOPS = 400
 
 def bin_ns(scope: Scope) -> int:
     """Returns the length of a bar: the window's 70th part, rounded up to 1, 2 or 5 of a power."""
-    return _round_up(max(1, scope.duration_ns // NUM_BINS))
+    return round_up(max(1, scope.duration_ns // NUM_BINS))
 
 
 def grain_ns(scope: Scope, num_series: int = 4) -> int:
@@ -37,7 +37,8 @@ _CLOCK_NS: tuple[int, ...] = tuple(
 """Above half a minute people count in minutes, hours and days."""
 
 
-def _round_up(ns: int) -> int:
+def round_up(ns: int) -> int:
+    """Returns the next length that a clock has: 1, 2 or 5 of a power, then minutes and hours."""
     if ns > 30 * NS:
         days = -(-ns // _CLOCK_NS[-1])
         return next((length for length in _CLOCK_NS if length >= ns), days * _CLOCK_NS[-1])

@@ -7,13 +7,13 @@ from diagnose.metric_facts import Source
 from diagnose.reading import Scope
 
 
-def load(scope: Scope, source: Source) -> str:
-    """Returns a row a scrape; where there are too many, one a stretch with its highest values.
+def load(scope: Scope, source: Source, most: int = MAX_STOPS) -> str:
+    """Returns a row a scrape; where there are more than `most`, one a stretch, at its highest.
 
     Columns: `x` (ms since the window's start, of the last scrape in it), `running`, `waiting`,
     `used`, `preempted` (increase over the stretch), `num_scrapes`.
     """
-    stretch = max(1, -(-scope.duration_ns // MAX_STOPS))
+    stretch = max(1, -(-scope.duration_ns // most))
     return f"""
 SELECT max({x_of(scope)}) AS x, max(num_running) AS running, max(num_waiting) AS waiting,
        max(kv_cache_usage_ratio) AS used, sum(num_preemptions)::BIGINT AS preempted,

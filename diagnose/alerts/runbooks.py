@@ -116,11 +116,11 @@ def _false_alarm(alert: Alert, quiet: str) -> str:
 
 def _verify(alert: Alert) -> str:
     return (
-        f"`{alert.record}` gives nothing for longer than {alert.hold}, while the series that it needs "
-        "are still there, and\n\n"
+        f"`{alert.record}` gives nothing for longer than {alert.hold}, while the series that it "
+        "needs are still there, and\n\n"
         f"{_code('stepscope diagnose --since 10m')}\n\n"
-        f"lists `{alert.rule}` under what is well. A gap in the scrapes ends an alert too: that is no "
-        "proof."
+        f"lists `{alert.rule}` under what is well. A gap in the scrapes ends an alert too: "
+        "that is no proof."
     )
 
 

@@ -20,7 +20,7 @@ from diagnose.document import (
 from diagnose.finding import NO_FAULT
 from diagnose.metric_report import calm_numbers
 from diagnose.report import parts_not_in_use
-from diagnose.words import count, duration, percent, plural
+from diagnose.words import NOT_MEASURED, count, duration, percent, plural
 
 MANY = 6
 """More signals that are missing stand in a table of their own."""
@@ -28,8 +28,11 @@ MANY = 6
 
 def write_calm(engine: EngineDiagnosis, *, level: int) -> Iterator[Block]:
     """Yields the verdict of an engine without a finding, with the numbers that were checked."""
+    is_well = any(said.rule == NO_FAULT for said in engine.healthy)
+    badge = "✓ HEALTHY" if is_well else f"{NOT_MEASURED} NOT MEASURED"
+    yield Paragraph((strong(badge), f" · {engine.verdict.rule}"))
     yield Paragraph(strong(engine.verdict.sentence))
-    if not any(said.rule == NO_FAULT for said in engine.healthy):
+    if not is_well:
         return
     yield Heading(level, "What was checked")
     numbers = calm_steps(engine) if engine.metrics is None else _calm_scrapes(engine)

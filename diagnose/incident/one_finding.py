@@ -39,10 +39,10 @@ FROM preemptions WHERE {where} GROUP BY request
 
 
 def write_finding(
-    log: QueryLog, engine: EngineDiagnosis, finding: Finding, *, level: int, version: str
+    log: QueryLog, engine: EngineDiagnosis, finding: Finding, *, level: int
 ) -> Iterator[Block]:
     """Yields the blocks of a finding; its own sections have headings of `level`."""
-    yield Paragraph(_when(engine, finding, version))
+    yield Paragraph(_when(engine, finding))
     yield Paragraph(strong(finding.sentence))
     yield Table("In short", (), tuple(_short(engine, finding)))
     yield Heading(level, "What happened")
@@ -72,7 +72,7 @@ def _window_of(engine: EngineDiagnosis, finding: Finding) -> Scope:
     return Scope(finding.engine, start, max(min(end + margin, engine.scope.end_ts), start + 1))
 
 
-def _when(engine: EngineDiagnosis, finding: Finding, version: str) -> Text:
+def _when(engine: EngineDiagnosis, finding: Finding) -> Text:
     opened, cleared = finding.span.opened_ts, finding.span.cleared_ts
     end = engine.scope.end_ts if cleared is None else cleared
     state = "open" if cleared is None else "cleared"
@@ -80,7 +80,7 @@ def _when(engine: EngineDiagnosis, finding: Finding, version: str) -> Text:
     return (
         f"{stretch(opened, end)} ({duration(max(end - opened, 0))}) · ",
         strong(severity),
-        f" · {state} · {version}, rule {finding.rule} v{finding.rule_version} · ",
+        f" · {state} · rule {finding.rule} v{finding.rule_version} · ",
         code(finding.id),
     )
 
@@ -236,7 +236,7 @@ def without_empty(table: Table) -> Table:
     kept = [
         column
         for column in range(len(table.head))
-        if any(row[column] not in (NOT_MEASURED, "") for row in table.rows)
+        if any(row[column] not in (NOT_MEASURED, NO_FLAG, "") for row in table.rows)
     ]
     return Table(
         table.name,
@@ -264,12 +264,13 @@ def _actions(finding: Finding) -> Iterator[Block]:
     yield Paragraph(("Verify: ", *_codes(verifies), ". Revert: ", *_codes(reverts), "."))
 
 
+NO_FLAG = "no setting"
 TAKES_EFFECT = {"live": "at once", "restart": "after a restart", "client": "at the client"}
 
 
 def _change(action: Action) -> Text:
     if action.flag is None:
-        return NOT_MEASURED
+        return NO_FLAG
     return (code(f"{action.flag} {action.new}"), f" (now {action.old})")
 
 

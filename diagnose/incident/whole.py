@@ -10,7 +10,7 @@ from diagnose.document import Block, Document, Figure, Heading, Paragraph, Table
 from diagnose.finding import NO_FAULT, Finding
 from diagnose.finding_text import when_of
 from diagnose.incident.notes import write_calm, write_rest
-from diagnose.incident.one_finding import badge, write_finding
+from diagnose.incident.one_finding import badge, without_empty, write_finding
 from diagnose.lines import SHAPES
 from diagnose.metric_report import size_of
 from diagnose.reading import QueryLog
@@ -52,41 +52,39 @@ def _blocks(
     engines: list[EngineDiagnosis] | tuple[EngineDiagnosis, ...],
     findings: tuple[Finding, ...],
 ) -> Iterator[Block]:
-    release = version_of_stepscope()
     if len(engines) == 1 and len(findings) == 1:
         (engine,), (finding,) = engines, findings
-        yield from write_finding(log, engine, finding, level=2, version=release)
+        told = write_finding(log, engine, finding, level=2)
+        yield from (next(told), _source(engine))
+        yield from told
         yield from write_rest(engine, level=2)
-        yield _source(engine)
         return
     if findings:
         yield _overview(engines, findings)
     for engine in engines:
-        yield from _engine(log, engine, findings, release, is_alone=len(engines) == 1)
+        yield from _engine(log, engine, findings, is_alone=len(engines) == 1)
 
 
 def _engine(
     log: QueryLog,
     engine: EngineDiagnosis,
     findings: tuple[Finding, ...],
-    release: str,
     *,
     is_alone: bool,
 ) -> Iterator[Block]:
     own = [finding for finding in findings if finding.engine == engine.scope.engine]
     if not is_alone:
         yield Heading(2, name_of(engine))
+    yield _source(engine)
     if not own:
-        yield Paragraph(f"{stretch(engine.scope.start_ts, engine.scope.end_ts)} · {release}")
         yield from write_calm(engine, level=3 if not is_alone else 2)
         if engine.steps.num_rows or (engine.metrics and engine.metrics.source):
             yield Figure(engine.scope)
     for finding in own:
         yield Heading(2 if is_alone else 3, f"{SHAPES[finding.severity]} {words_of(finding.rule)}")
         level = 3 if is_alone else 4
-        yield from write_finding(log, engine, finding, level=level, version=release)
+        yield from write_finding(log, engine, finding, level=level)
     yield from write_rest(engine, level=2 if is_alone else 3)
-    yield _source(engine)
 
 
 def _overview(
@@ -97,19 +95,19 @@ def _overview(
         (
             strong(badge(finding.severity)),
             code(finding.rule),
-            name_of(of[finding.engine]),
+            name_of(of[finding.engine]) if len(engines) > 1 else "",
             when_of(finding, of[finding.engine].scope.end_ts),
             finding.sentence,
         )
         for finding in findings
     )
     head = ("severity", "rule", "engine", "when", "what")
-    return Table("Findings, worst first", head, rows)
+    return without_empty(Table("Findings, worst first", head, rows))
 
 
 def _source(engine: EngineDiagnosis) -> Block:
     """Says what all of it was read from, so that a reader can judge the numbers."""
-    when = stretch(engine.scope.start_ts, engine.scope.end_ts)
+    when = f"{stretch(engine.scope.start_ts, engine.scope.end_ts)}, by {version_of_stepscope()}"
     if engine.metrics is not None:
         return Paragraph(f"Read from {size_of(engine.metrics)}, {when}.")
     steps, dropped = plural(engine.steps.num_steps, "step"), count(engine.steps.num_steps_missing)

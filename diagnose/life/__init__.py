@@ -1,9 +1,10 @@
 """The life of findings: told once when something changes, and never lost in between.
 
-Its tour: `look` is what one evaluation of the rules saw; `machine` turns looks into changes, purely;
-`rows` are changes as rows of the table `findings`, and the way back; `state` reads what stands now
-(with who acknowledged or silenced it), for commands, `watch` and the dashboard; `commands` are
-`findings`, `ack`, `silence` and `unsilence`.
+Its tour: `look` is what one evaluation of the rules saw; `machine` turns looks into changes,
+purely; `rows` are changes as rows of the table `findings`, and the way back; `state` reads what
+stands now (with who acknowledged or silenced it), for commands, `watch` and the dashboard;
+`sayings` are what a person says of findings, and `commands` are `findings`, `ack`, `silence` and
+`unsilence`.
 
 Not responsible for evaluating (`diagnose.analyst` does, again and again) nor for storing
 (`telemetry.store.posting`).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from diagnose.diagnosis import Diagnosis
 from diagnose.finding import NOT_ENOUGH_DATA, Finding, Number, Severity
@@ -81,6 +82,7 @@ def look_at(diagnosis: Diagnosis, ts: int) -> Look:
 
 def sighting_of(finding: Finding, when: str) -> Sighting:
     """Returns a finding of a window (`when`, in words) as it is followed and stored."""
+    document = finding_document(finding, when)
     return Sighting(
         id=finding.id,
         engine=finding.engine,
@@ -88,14 +90,16 @@ def sighting_of(finding: Finding, when: str) -> Sighting:
         rule_version=finding.rule_version,
         severity=finding.severity,
         cause=finding.cause.kind,
-        count=_count(finding),
+        count=count_in(document),
         opened_ts=finding.span.opened_ts,
         cleared_ts=finding.span.cleared_ts,
-        body=json.dumps(finding_document(finding, when), allow_nan=False),
+        body=json.dumps(document, allow_nan=False),
     )
 
 
-def _count(finding: Finding) -> Number | None:
-    """Returns the first number that says what it cost, else how many requests it hit."""
-    counted = (value for _, value in finding.impact.numbers if value is not None)
-    return next(counted, finding.num_affected)
+def count_in(document: Mapping[str, Any]) -> Number | None:
+    """Returns the first number that says what a finding cost, else how many requests it hit."""
+    impact = document.get("impact") or {}
+    counted = (value for value in impact.values() if isinstance(value, int | float))
+    number: Number | None = next(counted, document.get("num_affected_requests"))
+    return number

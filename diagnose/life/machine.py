@@ -161,7 +161,7 @@ class _Observer:
             life = self._open(seen, life)
         elif life.told.status == "flapping":
             life = self._flaps(life, seen)
-        elif reason := _notable(life, seen, self._look.ts):
+        elif reason := _notable(life, seen, self._look):
             life = self._update(life, seen, "updated", reason)
         return replace(life, is_active=True, quiet_since=None, last_open_ts=self._look.end_ts)
 
@@ -215,9 +215,9 @@ class _Observer:
 
     def _has_held(self, life: Life, seen: Sighting | None) -> bool:
         """Returns whether it has been away for long enough, by the log's clock or by ours."""
-        if seen is not None and seen.cleared_ts is not None:
-            if self._look.end_ts - seen.cleared_ts >= HOLD_NS:
-                return True
+        over_ts = None if seen is None else seen.cleared_ts
+        if over_ts is not None and self._look.end_ts - over_ts >= HOLD_NS:
+            return True
         return life.quiet_since is not None and self._look.ts - life.quiet_since >= HOLD_NS
 
     def _clear(self, life: Life, seen: Sighting | None) -> Life:
@@ -259,12 +259,12 @@ def _flapped(openings: tuple[int, ...]) -> str:
     return f"opened {len(openings):,} times in {duration(openings[-1] - openings[0])}"
 
 
-def _notable(life: Life, seen: Sighting, now: int) -> str:
+def _notable(life: Life, seen: Sighting, look: Look) -> str:
     """Returns what has changed so much that it is told; empty where nothing has."""
     told = life.told.sighting
     if seen.severity > life.worst:
         return f"severity {told.severity.name} -> {seen.severity.name}"
-    age = now - life.told.ts
+    age = look.ts - life.told.ts
     if age < UPDATE_NS:
         return ""
     changes = []
@@ -275,7 +275,7 @@ def _notable(life: Life, seen: Sighting, now: int) -> str:
     if _has_grown(told.count, seen.count):
         changes.append(f"count {count(told.count)} -> {count(seen.count)}")
     if not changes and age >= STILL_OPEN_NS:
-        changes.append(f"still open after {duration(life.last_open_ts - life.told.opened_ts)}")
+        changes.append(f"still open after {duration(look.end_ts - life.told.opened_ts)}")
     return ", ".join(changes)
 
 

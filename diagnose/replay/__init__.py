@@ -16,7 +16,14 @@ of it, in the quantities of `measures`.
 
 from __future__ import annotations
 
-from diagnose.replay.edits import scaled, with_clients, with_requests, with_settings, without
+from diagnose.replay.edits import (
+    scaled,
+    with_clients,
+    with_connector_latency,
+    with_requests,
+    with_settings,
+    without,
+)
 from diagnose.replay.inputs import RunInputs, read_inputs
 from diagnose.replay.outcome import Outcome, Preempted
 from diagnose.replay.recorded_load import read_workload
@@ -41,6 +48,7 @@ __all__ = [
     "scaled",
     "simulate",
     "with_clients",
+    "with_connector_latency",
     "with_requests",
     "with_settings",
     "without",

@@ -1,8 +1,9 @@
 """How clients behave: do requests come when they come, or when an answer has?
 
-In a closed loop of N clients every arrival but the first N answers an end: it comes a pause after
-an end that no other arrival has answered, and there are never more than N in flight. In an open one
-arrivals know nothing of ends. What decides is how full the loop is when requests arrive.
+In a closed loop of N clients every arrival but the first N answers an end: the i-th comes a pause
+after the (i - N)-th end, and there are never more than N in flight. These pauses are what a client
+takes to ask again: short beside the time between two arrivals. In an open loop arrivals know
+nothing of ends, and the same differences are as long as chance makes them.
 """
 
 from __future__ import annotations
@@ -10,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from diagnose.replay.workload import Clients, WorkRequest
 
 MIN_FOLLOWERS = 8
 """Arrivals behind the first N from which on a loop can be told."""
-FULL_SHARE = 0.9
-"""Share of the followers' arrivals at which exactly N - 1 were in flight."""
+PAUSE_SHARE = 0.25
+"""A loop's typical pause is at most this share of the mean time between two arrivals."""
+LONG_PAUSE_SHARE = 0.1
+"""Nine in ten pauses are at most this share of a typical request's time."""
 _MAX_PAUSES = 4096
-
-_Ints = npt.NDArray[np.int64]
 
 
 def detect_clients(works: Sequence[WorkRequest], ends_ns: Sequence[int | None]) -> Clients:
@@ -43,19 +43,26 @@ def detect_clients(works: Sequence[WorkRequest], ends_ns: Sequence[int | None]) 
             reason=f"{len(arrivals)} requests with {most} in flight are too few to tell a loop "
             "by: they are taken to come when they came",
         )
-    share = float((in_flight[followers] == most).mean())
-    if share < FULL_SHARE:
+    pauses = np.maximum(0, arrivals[followers] - ends[followers - most])
+    between = float(arrivals[-1] - arrivals[0]) / (len(arrivals) - 1)
+    lasting = [end - work.arrived_ns for work, end in zip(works, ends_ns, strict=True) if end]
+    typical, long_one = float(np.median(pauses)), float(np.quantile(pauses, 0.9))
+    told = f"with {most} in flight at most, a request came {_seconds(typical)} after the end that "
+    is_loop = typical <= PAUSE_SHARE * between
+    if not is_loop or long_one > LONG_PAUSE_SHARE * float(np.median(lasting)):
         return Clients(
             kind="open",
-            reason=f"arrivals do not wait for ends: {share:.0%} of them made the {most} in flight "
-            "complete, as all would in a closed loop",
+            reason=told + f"made room for it, nine in ten within {_seconds(long_one)}: too late "
+            f"for clients that wait for their answers (a request came every {_seconds(between)})",
         )
-    pauses = arrivals[followers] - ends[followers - most]
-    kept = np.maximum(0, pauses)[:: max(1, len(pauses) // _MAX_PAUSES)]
     return Clients(
         kind="closed",
         num_in_flight=most,
-        think_ns=tuple(kept.tolist()),
-        reason=f"{share:.0%} of the arrivals came when an answer was complete, and there were "
-        f"never more than {most} in flight",
+        think_ns=tuple(pauses[:: -(-len(pauses) // _MAX_PAUSES)].tolist()),
+        reason=told + f"made room for it, nine in ten within {_seconds(long_one)}",
     )
+
+
+def _seconds(ns: float) -> str:
+    """Returns a time for people."""
+    return f"{ns / 1e9:.3g} s" if ns >= 1e9 else f"{ns / 1e6:.3g} ms"

@@ -103,3 +103,16 @@ def scaled(workload: Workload, rate: float) -> Workload:
     if not rate > 0:
         raise ValueError(f"rate is {rate}: it is a factor above 0 (1 is as recorded)")
     return replace(workload, rate_factor=workload.rate_factor * rate)
+
+
+def with_connector_latency(workload: Workload, factor: float) -> Workload:
+    """Returns the load with a KV connector that takes `factor` times as long.
+
+    Raises:
+        ValueError: the factor is below 0, or there is no connector.
+    """
+    if workload.config.kv_connector is None:
+        raise ValueError("connector latency cannot be changed: this engine has no KV connector")
+    if not factor >= 0:
+        raise ValueError(f"connector latency is {factor}: it is a factor, 0 or more (1: as it was)")
+    return replace(workload, latency_factor=workload.latency_factor * factor)

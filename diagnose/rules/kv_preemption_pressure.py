@@ -36,6 +36,7 @@ of answers in mid-stream. Thresholds are the playbook's starting values.
 from __future__ import annotations
 
 from diagnose.advice import against_preemption
+from diagnose.chain import chain_of
 from diagnose.finding import (
     Evidence,
     Finding,
@@ -125,6 +126,8 @@ def _finding(context: Context, storm: Storm) -> Finding:
         sentence=explanation.headline,
         symptom=f"{plural(account.num_from_kv, 'preemption')} for want of KV blocks",
         cause=explanation.cause,
+        shares=explanation.shares,
+        chain=chain_of(storm),
         rejected=explanation.rejected,
         evidence=_evidence(context, storm),
         impact=impact_of(storm),

@@ -34,6 +34,7 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import against_preemption, prefix_cache
+from diagnose.chain import chain_of
 from diagnose.finding import (
     Action,
     Affected,
@@ -131,6 +132,8 @@ def _finding(
         symptom=f"request {worst['request']} evicted {worst['times']} times, never past "
         f"token {worst['best']:,}",
         cause=cause,
+        shares=storm.explanation.shares if storm else (),
+        chain=chain_of(storm) if storm else (),
         rejected=storm.explanation.rejected if storm else (),
         evidence=_evidence(context, looping, stalled, repeated),
         impact=impact_of(storm) if storm else Impact(),

@@ -4,9 +4,9 @@
     answer    4 bytes of length, JSON  {"error", "message"} or {"truncated", "arrow_bytes"},
               then that many bytes of an Arrow stream
 
-Instead of a query, {"ask": "status"} gets {"status": {...}}, and {"post": "findings", "rows": [...]}
+Instead of a query, {"ask": "status"} gets {"status": {...}}, and {"post": "findings", "rows": [..]}
 gets {"stored": N} once the rows are committed, or an error. Any number of requests may follow each
-other on one connection. A query with "background" counts as nobody's who reads.
+other on one connection. A query with "background": true counts as nobody's who reads.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def test_one_giant_among_small_ones_is_the_oversized_request() -> None:
 
 def test_every_candidate_is_told_with_a_number() -> None:
     explanation = explained(log_of(pressed(num_evicted=20)))
-    assert len(explanation.changes) == 9
+    assert len(explanation.changes) == 13
     assert all(change.number for change in explanation.changes)
 
 
@@ -113,7 +113,7 @@ def test_all_preemptions_are_charged_once() -> None:
     explanation = explained(run(config(), [Arrival(1)] * 28).log())
     charged = [change.num_preemptions for change in explanation.changes]
     assert sum(charged) > 0
-    assert sorted(charged)[:-1] == [0] * 8
+    assert sorted(charged)[:-1] == [0] * 12
 
 
 def test_without_a_change_or_a_setting_the_cause_is_undetermined() -> None:

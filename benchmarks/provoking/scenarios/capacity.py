@@ -85,7 +85,8 @@ def lost_releases(attempt: Attempt) -> QueryLog:
         )
 
     def lose(request: Request, *, uncache_from: int | None = None) -> int:
-        if request.num_output_tokens < request.sampling.max_tokens:
+        has_hung_up = request.num_output_tokens < request.sampling.max_tokens
+        if has_hung_up and kv.holds(request):
             kv.set_apart(request)
             return 0
         return release(request, uncache_from=uncache_from)

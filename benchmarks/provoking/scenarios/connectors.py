@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -35,8 +35,6 @@ STUCK = (
 """Rules of a connector in which something does not move."""
 CALM = (*STUCK, "kv-load-failure", "pd-producer-lease-expiry", "kv-block-leak", "worker-hang")
 """Rules that a connector which does its work must not wake."""
-NUM_PREFIXES = 12
-"""Different beginnings of prompts, each of which comes again and again."""
 
 
 def _config(num_blocks: int = 2000, **connector: Any) -> EngineConfig:
@@ -46,17 +44,18 @@ def _config(num_blocks: int = 2000, **connector: Any) -> EngineConfig:
 
 
 def _traffic(
-    attempt: Attempt, random: Random, *, rate: float, end: float, tokens: float = 400
+    attempt: Attempt, random: Random, *, rate: float, end: float, num_prefixes: int | None = None
 ) -> list[Call]:
-    """Returns requests that share most of their prompts with others."""
+    """Returns requests; `num_prefixes` beginnings are most of their prompts, else each is new."""
 
     def call(at: float) -> Call:
-        length = about(random, tokens)
+        length = about(random, 400)
+        prefix = None if num_prefixes is None else f"prefix {random.randrange(num_prefixes)}"
         return Call(
             at=at,
             num_prompt_tokens=length,
             max_tokens=about(random, 60),
-            shared=f"prefix {random.randrange(NUM_PREFIXES)}",
+            shared=prefix,
             num_shared_tokens=round(length * 0.8),
         )
 
@@ -75,10 +74,9 @@ def producer_that_dies(attempt: Attempt) -> QueryLog:
     """Loads come in time, until at one moment those of the moment and all later ones hang."""
     random = attempt.random
     died = random.uniform(20, 40)
-    clock: Callable[[], float] = lambda: engine.seconds  # noqa: E731
 
     def seconds(request: Request) -> float | None:
-        return None if clock() > died else random.uniform(0.02, 0.2)
+        return None if engine.seconds > died else random.uniform(0.02, 0.2)
 
     connector = SimulatedConnector(num_tokens=most_of_it, load_seconds=seconds)
     engine = Recording(_config(), random, connector=connector)
@@ -90,19 +88,19 @@ def producer_that_dies(attempt: Attempt) -> QueryLog:
 def loads_that_get_lost(attempt: Attempt) -> QueryLog:
     """A share of the loads is never heard of again, one here and one there."""
     random = attempt.random
-    share = random.uniform(0.08, 0.25)
+    lost = random.sample(range(40), random.randint(4, 9))
 
     def seconds(request: Request) -> float | None:
-        return None if random.random() < share else random.uniform(0.02, 0.3)
+        return None if request.number % 40 in lost else random.uniform(0.02, 0.3)
 
     connector = SimulatedConnector(num_tokens=most_of_it, load_seconds=seconds)
     engine = Recording(_config(), random, connector=connector)
-    engine.send(_traffic(attempt, random, rate=0.8, end=90))
-    engine.run(until=random.uniform(240, 320))
+    engine.send(_traffic(attempt, random, rate=1.0, end=70))
+    engine.run(until=random.uniform(200, 260))
     return log_of(engine)
 
 
-def injected(*faults: str, policy: str = "recompute", **extra: Any) -> Callable[[Attempt], QueryLog]:
+def injected(*faults: str, policy: str = "recompute") -> Callable[[Attempt], QueryLog]:
     """Returns a run of the real store and its threads, with faults as `--inject` makes them.
 
     Requests come twice: the first time they are stored, the second they are to be loaded.
@@ -114,18 +112,17 @@ def injected(*faults: str, policy: str = "recompute", **extra: Any) -> Callable[
             kv_connector="HostMemoryConnector",
             kv_role="kv_both",
             kv_load_failure_policy=policy,  # type: ignore[arg-type]
-            kv_connector_extra_config=extra,
         )
         config = settings(num_blocks=2000, kv_connector=transfer.config())
         seeded = [Fault.parse(f"{each},seed={random.randrange(1000)}") for each in faults]
         worker = build_connector(transfer, seeded, config, NoBlocks(), dict)
         try:
             engine = Recording(config, random, transfers=worker)
-            engine.send(_traffic(attempt, random, rate=2.0, end=20))
+            for start in (0, 25):
+                calls = _traffic(attempt, random, rate=2.0, end=20, num_prefixes=16)
+                engine.send([replace(call, at=call.at + start) for call in calls])
             engine.at(24, lambda: _forget(engine))
-            again = _traffic(attempt, random, rate=2.0, end=20)
-            engine.send([_later(call, 25) for call in again])
-            engine.run(until=random.uniform(220, 300))
+            engine.run(until=random.uniform(170, 200))
             return log_of(engine)
         finally:
             worker.close()
@@ -136,16 +133,6 @@ def injected(*faults: str, policy: str = "recompute", **extra: Any) -> Callable[
 def _forget(engine: Recording) -> None:
     """Empties the local cache, so that what comes again has to be loaded."""
     engine.scheduler.reset_prefix_cache()
-
-
-def _later(call: Call, seconds: float) -> Call:
-    return Call(
-        at=call.at + seconds,
-        num_prompt_tokens=call.num_prompt_tokens,
-        max_tokens=call.max_tokens,
-        shared=call.shared,
-        num_shared_tokens=call.num_shared_tokens,
-    )
 
 
 @dataclass(slots=True)
@@ -228,7 +215,8 @@ def loads_that_hold_each_other(attempt: Attempt) -> QueryLog:
     """
     random = attempt.random
     length = random.randint(40, 60) * 16
-    num_blocks = random.randint(260, 360)
+    loaded = length * 7 // 10 // 16
+    num_blocks = random.randint(6, 10) * loaded + random.randint(0, length // 16 - loaded - 1)
     connector = SimulatedConnector(
         num_tokens=most_of_it, load_seconds=lambda request: random.uniform(0.5, 2.0)
     )
@@ -270,9 +258,15 @@ def set_aside_in_the_slots(attempt: Attempt) -> QueryLog:
     connector = SimulatedConnector(num_tokens=most_of_it, load_seconds=seconds)
     own = KVConnectorConfig(connector="HostMemoryConnector")
     slots = random.choice((24, 32, 48))
-    config = settings(num_blocks=6000, max_num_seqs=slots, kv_connector=own)
+
+    def long(at: float) -> Call:
+        return Call(at=at, num_prompt_tokens=about(random, 200), max_tokens=20_000)
+
+    limits = {"max_num_seqs": slots, "max_model_len": 32_768}
+    config = settings(num_blocks=8000, kv_connector=own, **limits)
     engine = Recording(config, random, connector=connector)
-    engine.send(_traffic(attempt, random, rate=slots / 16, end=60, tokens=300))
+    engine.send(burst(random, long, count=random.randint(0, 5), at=1))
+    engine.send(_traffic(attempt, random, rate=slots / 12, end=60))
     with _slots_for_those_set_aside():
         engine.run(until=hangs_from + random.uniform(80, 110))
     return log_of(engine)
@@ -361,16 +355,19 @@ def nothing_to_load(attempt: Attempt) -> QueryLog:
 
 
 def late_but_there(attempt: Attempt) -> QueryLog:
-    """Every load comes, a few of them only after half a minute."""
+    """Every load comes, one in forty only after ten seconds or more."""
     random = attempt.random
 
+    late = random.randrange(40)
+
     def seconds(request: Request) -> float:
-        return random.uniform(10, 40) if random.random() < 0.05 else random.uniform(0.001, 0.004)
+        is_late = request.number % 40 == late
+        return random.uniform(10, 20) if is_late else random.uniform(0.001, 0.004)
 
     connector = SimulatedConnector(num_tokens=most_of_it, load_seconds=seconds)
     engine = Recording(_config(), random, connector=connector)
-    engine.send(_traffic(attempt, random, rate=0.25, end=60))
-    engine.run(until=150)
+    engine.send(_traffic(attempt, random, rate=1.5, end=60))
+    engine.run()
     return log_of(engine)
 
 

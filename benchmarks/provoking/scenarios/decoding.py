@@ -20,17 +20,14 @@ def cold_prompts_beside_answers(attempt: Attempt) -> QueryLog:
     engine = Recording(config, random, pace=pace)
 
     def answer(at: float) -> Call:
-        return Call(at=at, num_prompt_tokens=about(random, 80), max_tokens=about(random, 500))
+        return Call(at=at, num_prompt_tokens=about(random, 80), max_tokens=about(random, 1400))
 
-    def cold(at: float) -> Call:
-        return Call(at=at, num_prompt_tokens=about(random, 34000, 0.15), max_tokens=10)
-
-    engine.send(burst(random, answer, count=8, at=0.2))
-    engine.send(poisson(random, answer, rate=0.7, start=1, end=50))
-    pauses = 9 / attempt.load
-    count = int(45 / pauses)
-    engine.send([cold(6 + pauses * number + random.uniform(-1, 1)) for number in range(count)])
-    engine.run(until=60)
+    engine.send(burst(random, answer, count=round(9 * attempt.load), at=0.2))
+    for start in range(5, 45, 8):
+        tokens = about(random, 34000 * attempt.load**0.5, 0.15)
+        at = start + random.uniform(-1, 1)
+        engine.send([Call(at=at, num_prompt_tokens=tokens, max_tokens=10)])
+    engine.run(until=50)
     return log_of(engine)
 
 
@@ -42,6 +39,7 @@ def _speculating(
     num_drafts = random.randint(3, 5)
     config = settings(
         num_blocks=4000,
+        max_num_seqs=128,
         speculation=SpeculationConfig(method="ngram", num_speculative_tokens=num_drafts),
     )
 
@@ -75,8 +73,8 @@ def drafts_that_cost_more(attempt: Attempt) -> QueryLog:
     """A third of the drafts is right, but in large batches each costs more than it brings."""
     random = attempt.random
     accepted = random.uniform(0.3, 0.4)
-    pace = Pace(step_ms=14, decode_us=500, draft_ms=9, draft_us=random.uniform(500, 600))
-    return _speculating(attempt, rate=6.0, accepted=accepted, pace=pace, off_until=20)
+    pace = Pace(step_ms=14, decode_us=500, draft_ms=9, draft_us=random.uniform(300, 400))
+    return _speculating(attempt, rate=1.8, accepted=accepted, pace=pace, off_until=20)
 
 
 def drafts_that_pay(attempt: Attempt) -> QueryLog:

@@ -196,19 +196,19 @@ def urgent_against_background(attempt: Attempt) -> QueryLog:
 
     def background(at: float) -> Call:
         return Call(
-            at=at, num_prompt_tokens=about(random, 900), max_tokens=about(random, 500), priority=9
+            at=at, num_prompt_tokens=about(random, 500, 0.1), max_tokens=1500, priority=9
         )
 
     def urgent(at: float) -> Call:
         return Call(
-            at=at, num_prompt_tokens=about(random, 160), max_tokens=about(random, 150), priority=0
+            at=at, num_prompt_tokens=about(random, 48, 0.1), max_tokens=about(random, 160)
         )
 
-    engine.send(burst(random, background, count=4, at=0.5))
-    for start in range(6, 60, 7):
-        size = round(11 * attempt.load)
+    engine.send(burst(random, background, count=5, at=0.5))
+    for start in range(4, 70, 6):
+        size = round(15 * attempt.load)
         engine.send(burst(random, urgent, count=size, at=start, within=1))
-    engine.run(until=65)
+    engine.run(until=75)
     return log_of(engine)
 
 

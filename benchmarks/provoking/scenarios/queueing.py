@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from benchmarks.provoking.pace import Pace
 from benchmarks.provoking.recording import Recording, log_of
 from benchmarks.provoking.scenario import Attempt, Scenario
 from benchmarks.provoking.settings import settings
 from benchmarks.provoking.traffic import Call, about, burst, poisson
 from diagnose.reading import QueryLog
+from engine.config import SpeculationConfig
 
 
 def too_few_slots(attempt: Attempt) -> QueryLog:
@@ -44,13 +46,14 @@ def large_prompt_at_the_head(attempt: Attempt) -> QueryLog:
     """Every so often a prompt that needs most of the pool, with small ones behind it."""
     random = attempt.random
     pool = 420
-    engine = Recording(settings(num_blocks=pool, max_model_len=8192), random)
+    config = settings(num_blocks=pool, watermark=0.12, max_model_len=8192)
+    engine = Recording(config, random)
 
     def small(at: float) -> Call:
         return Call(at=at, num_prompt_tokens=about(random, 90), max_tokens=about(random, 240, 0.1))
 
     def large(at: float) -> Call:
-        tokens = round(16 * pool * random.uniform(0.7, 0.78))
+        tokens = round(16 * pool * random.uniform(0.6, 0.68))
         return Call(at=at, num_prompt_tokens=tokens, max_tokens=30)
 
     engine.send(poisson(random, small, rate=1.5 * attempt.load, start=0, end=60))
@@ -119,28 +122,33 @@ def urgent_behind_full_slots(attempt: Attempt) -> QueryLog:
 
 
 def no_aligned_chunk_left(attempt: Attempt) -> QueryLog:
-    """Decodes leave most of a step's tokens, but too few for a chunk of a hybrid model.
+    """Drafts leave most of a step's tokens, but too few for a chunk of a hybrid model.
 
-    A chunk must end on a multiple of `chunk_alignment`: a running prompt gets nothing until enough
-    decodes have ended.
+    A chunk ends on a multiple of `chunk_alignment`. While each answer takes one token a prompt gets
+    its chunk in every step; once the drafter finds drafts for them it gets nothing, although nine
+    tenths of the step are left.
     """
     random = attempt.random
     alignment = random.choice((256, 512))
-    decodes = round(random.randint(24, 30) * attempt.load)
+    num_answers = max(4, round(8 * attempt.load))
+    num_drafts = 3
     config = settings(
-        num_blocks=3000,
+        num_blocks=8000,
         chunk_alignment=alignment,
-        max_num_batched_tokens=alignment + 4,
-        max_model_len=16384,
+        max_num_batched_tokens=alignment + num_answers,
+        max_model_len=65536,
+        speculation=SpeculationConfig(method="ngram", num_speculative_tokens=num_drafts),
     )
-    engine = Recording(config, random, dense=True)
+    engine = Recording(config, random, dense=True, num_accepted=lambda request_id, num: num)
+    engine.runner.num_drafts = 0
+    engine.at(3, lambda: setattr(engine.runner, "num_drafts", num_drafts))
 
     def answer(at: float) -> Call:
-        return Call(at=at, num_prompt_tokens=about(random, 12), max_tokens=about(random, 320))
+        return Call(at=at, num_prompt_tokens=about(random, 12), max_tokens=about(random, 700))
 
-    engine.send([Call(at=0.1, num_prompt_tokens=alignment * 8, max_tokens=20)])
-    engine.send(burst(random, answer, count=decodes, at=0.2, within=0.1))
-    engine.run(until=40)
+    engine.send(burst(random, answer, count=num_answers, at=0.1, within=0.1))
+    engine.send([Call(at=2, num_prompt_tokens=alignment * 100, max_tokens=20)])
+    engine.run(until=25)
     return log_of(engine)
 
 
@@ -151,14 +159,15 @@ def uneven_ranks(attempt: Attempt) -> QueryLog:
     engines = []
     for rank in range(4):
         config = settings(num_blocks=900, max_num_seqs=12)
-        engine = Recording(config, random, engine=rank + 1, dp_rank=rank)
+        pace = Pace(step_ms=60)
+        engine = Recording(config, random, pace=pace, engine=rank + 1, dp_rank=rank)
 
         def call(at: float) -> Call:
-            return Call(at=at, num_prompt_tokens=about(random, 140), max_tokens=about(random, 150))
+            return Call(at=at, num_prompt_tokens=about(random, 140), max_tokens=about(random, 90))
 
-        rate = (4.2 if rank == favoured else 0.5) * attempt.load
-        engine.send(poisson(random, call, rate=rate, start=0, end=75))
-        engine.run(until=80)
+        rate = (3.6 if rank == favoured else 0.4) * attempt.load
+        engine.send(poisson(random, call, rate=rate, start=0, end=68))
+        engine.run(until=72)
         engines.append(engine)
     return log_of(*engines)
 

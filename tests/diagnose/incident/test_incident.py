@@ -68,7 +68,8 @@ def test_the_answer_comes_first() -> None:
     finding = storm()[1].findings[0]
     assert lines[0] == "# KV preemption pressure on tiny-llama, engine 0"
     assert "· **▲ HIGH** · cleared ·" in lines[2]
-    assert lines[4] == f"**{finding.sentence}**"
+    assert lines[4].startswith("Read from 1,171 steps (0 dropped) and 84 requests, 2025-11-29")
+    assert lines[6] == f"**{finding.sentence}**"
 
 
 def test_every_evidence_stands_with_its_threshold_and_how_it_is_known() -> None:

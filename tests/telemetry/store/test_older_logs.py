@@ -17,8 +17,10 @@ from telemetry.sql import VIEWS
 from telemetry.sql.packed_log import opened, pack, unpack
 from telemetry.sql.schema import BASE_TABLES
 from telemetry.store import Log
+from telemetry.store.files import day_of
 from telemetry.store.writer import LogWriter
-from tests.telemetry.recorded_run import FIRST, SECOND, record
+from tests.telemetry.recorded_findings import record_findings
+from tests.telemetry.recorded_run import FIRST, SECOND, START, record
 
 LOGS = Path(__file__).parents[2] / "data" / "step_logs"
 VERSIONS = sorted(path.name.removesuffix(".tar.xz") for path in LOGS.glob("v*.tar.xz"))
@@ -27,6 +29,7 @@ EXPECTED = {
     "v2": {"steps": 648, "requests": 48, "preemptions": 24},
     "v3": {"steps": 648, "requests": 48, "preemptions": 24},
     "v4": {"steps": 648, "requests": 48, "preemptions": 24},
+    "v5": {"steps": 648, "requests": 48, "preemptions": 24, "finding_states": 5},
 }
 """What each log is known to hold."""
 
@@ -89,7 +92,9 @@ def test_it_can_be_written_on(version: str, tmp_path: Path) -> None:
 def main() -> None:
     """Packs a log of this version."""
     with tempfile.TemporaryDirectory() as directory:
-        pack(record(Path(directory) / "log"), LOGS / f"v{SCHEMA_VERSION}.tar.xz")
+        log = record(Path(directory) / "log")
+        record_findings(log, day_of(START))
+        pack(log, LOGS / f"v{SCHEMA_VERSION}.tar.xz")
 
 
 if __name__ == "__main__":

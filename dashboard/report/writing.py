@@ -1,0 +1,47 @@
+"""A report's text: for the command line, and for the pages that offer it for download."""
+
+from __future__ import annotations
+
+from dashboard.report.page import to_html
+from dashboard.report.pictures import Pictures
+from diagnose.diagnosis import Diagnosis
+from diagnose.document import Document
+from diagnose.finding import Finding
+from diagnose.incident import write_incident
+from diagnose.incident.whole import write_one
+from diagnose.markdown import to_markdown
+from diagnose.reading import QueryLog
+
+
+def html_report(log: QueryLog, diagnosis: Diagnosis, finding_id: str | None = None) -> str:
+    """Returns the report as one HTML page with charts; of one finding where an id is given.
+
+    Raises:
+        ValueError: there is no such finding; the message names those that there are.
+    """
+    document = _document(log, diagnosis, finding_id)
+    return to_html(document, Pictures(log, diagnosis).of)
+
+
+def markdown_report(log: QueryLog, diagnosis: Diagnosis, finding_id: str | None = None) -> str:
+    """Returns the same in Markdown, without charts."""
+    return to_markdown(_document(log, diagnosis, finding_id))
+
+
+def _document(log: QueryLog, diagnosis: Diagnosis, finding_id: str | None) -> Document:
+    if finding_id is None:
+        return write_incident(log, diagnosis)
+    return write_one(log, diagnosis, find(diagnosis, finding_id))
+
+
+def find(diagnosis: Diagnosis, finding_id: str) -> Finding:
+    """Returns a finding by its id.
+
+    Raises:
+        ValueError: there is none of that id; the message names those that there are.
+    """
+    for finding in diagnosis.findings:
+        if finding.id == finding_id:
+            return finding
+    known = ", ".join(finding.id for finding in diagnosis.findings) or "none"
+    raise ValueError(f"no finding {finding_id!r} in this window: there are {known}")

@@ -1,0 +1,126 @@
+"""How stored findings stand now: open or over, acknowledged or silenced, and their story.
+
+What a person says changes nothing of a finding: it is found, stored and counted as before. Only who
+is told of it changes (`FindingState.is_muted`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from diagnose.finding import Severity
+from diagnose.reading import QueryLog, read_rows
+
+_STATES = "FROM finding_states ORDER BY status = 'cleared', changed_ts DESC"
+_CHANGES = "FROM finding_changes WHERE ts > {since} ORDER BY ts"
+_SILENCES = "FROM finding_silences WHERE until_ts > {now} ORDER BY until_ts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingState:
+    """A row of the view `finding_states`; its columns are explained there."""
+
+    engine: int
+    finding: str
+    rule: str
+    rule_version: int | None
+    severity: Severity
+    status: str
+    opened_ts: int
+    cleared_ts: int | None
+    first_opened_ts: int
+    changed_ts: int
+    event: str
+    reason: str | None
+    num_openings: int
+    num_changes: int
+    acknowledged_ts: int | None
+    acknowledged_by: str | None
+    acknowledged_note: str | None
+    silenced_until_ts: int | None
+    silenced_by: str | None
+    silenced_note: str | None
+    sentence: str | None
+    body: str | None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is so now, or comes and goes."""
+        return self.status != "cleared"
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The whole finding as it was last told: one of `diagnose --json`'s `findings`."""
+        found: dict[str, Any] = json.loads(self.body or "{}")
+        return found
+
+    def is_silenced(self, now: int) -> bool:
+        """Returns whether somebody has silenced it for this moment (ns, wall clock)."""
+        return self.silenced_until_ts is not None and now < self.silenced_until_ts
+
+    def is_muted(self, now: int) -> bool:
+        """Returns whether nobody is to be told of it now: acknowledged, or silenced."""
+        return self.acknowledged_ts is not None or self.is_silenced(now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """A row of the view `finding_silences`: engine or rule `None` is any."""
+
+    engine: int | None
+    rule: str | None
+    since_ts: int
+    until_ts: int
+    author: str
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredChange:
+    """A row of the view `finding_changes`; its columns are explained there."""
+
+    engine: int | None
+    finding: str | None
+    ts: int
+    event: str
+    status: str | None
+    rule: str | None
+    severity: Severity | None
+    opened_ts: int | None
+    cleared_ts: int | None
+    num_openings: int | None
+    reason: str | None
+    author: str | None
+    note: str | None
+    until_ts: int | None
+    sentence: str | None
+
+
+def read_states(log: QueryLog) -> list[FindingState]:
+    """Returns every stored finding: open ones first, then the worst, then the newest change."""
+    states = [FindingState(**_with_severity(row)) for row in read_rows(log, _STATES)]
+    return sorted(states, key=lambda state: (not state.is_open, -state.severity))
+
+
+def read_changes(log: QueryLog, since_ts: int = 0) -> list[StoredChange]:
+    """Returns what happened to findings after a moment (wall clock), in order."""
+    rows = read_rows(log, _CHANGES.format(since=since_ts))
+    return [
+        StoredChange(
+            **{name: value for name, value in _with_severity(row).items() if name != "ts_utc"}
+        )
+        for row in rows
+    ]
+
+
+def read_silences(log: QueryLog, now: int) -> list[Silence]:
+    """Returns the silences in force at a moment (wall clock), the next to end first."""
+    return [Silence(**row) for row in read_rows(log, _SILENCES.format(now=now))]
+
+
+def _with_severity(row: Mapping[str, Any]) -> dict[str, Any]:
+    named = row["severity"]
+    return {**row, "severity": None if named is None else Severity[named]}
