@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import dashboard.commands
 import diagnose.commands
+import diagnose.life.commands
 import engine.commands
 import telemetry.commands
 import telemetry.step_command
@@ -72,6 +73,7 @@ def build_parser() -> argparse.ArgumentParser:
     telemetry.commands.add_commands(commands, [log])
     telemetry.step_command.add_commands(commands, [log])
     diagnose.commands.add_commands(commands, [log])
+    diagnose.life.commands.add_commands(commands, [log])
     dashboard.commands.add_commands(commands, [log])
     return parser
 

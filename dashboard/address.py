@@ -68,14 +68,13 @@ def link(
     engine: int,
     start_ts: int,
     end_ts: int,
-    request: int | None = None,
+    own: Mapping[str, str] | None = None,
 ) -> str:
-    """Returns the address of a page with absolute times."""
+    """Returns the address of a page with absolute times; `own` is what only that page knows."""
     parameters = {"engine": engine_hex(engine)}
     if log is not None:
         parameters["log"] = log
-    if request is not None:
-        parameters["request"] = str(request)
+    parameters |= own or {}
     rounded_up = -(-end_ts // NS_PER_MS) * NS_PER_MS
     parameters |= {"from": format_time(start_ts), "to": format_time(rounded_up)}
     return f"{base.rstrip('/')}/{page}?{urlencode(parameters)}"

@@ -100,8 +100,7 @@ def _window_chip(page: Page, current: str) -> None:
     with st.popover(said, key="chip-window"):
         _window_form(page)
         st.caption("Link to this window, in absolute times")
-        request = address.parse_request(st.query_params.get("request"))
-        st.code(link_to(page, current, request if current == "requests" else None), language=None)
+        st.code(link_to(page, current), language=None)
 
 
 def _refreshed(page: Page) -> Page:
@@ -138,7 +137,12 @@ def choose_window(start_ts: int, end_ts: int) -> None:
     st.rerun(scope="app")
 
 
-def link_to(page: Page, current: str, request: int | None = None) -> str:
+OWN = {"requests": ("request",), "steps": ("step",), "findings": ("finding",), "sql": ("q", "sql")}
+"""Parts of the address that only one page knows; they go into its link."""
+NUMBERS = ("request", "step")
+
+
+def link_to(page: Page, current: str) -> str:
     """Returns the address of what is shown, with absolute times."""
     base = (st.context.url or "http://127.0.0.1").split("?")[0].rstrip("/")
     base = base.removesuffix(f"/{current}")
@@ -149,8 +153,18 @@ def link_to(page: Page, current: str, request: int | None = None) -> str:
         engine=page.scope.engine,
         start_ts=page.scope.start_ts,
         end_ts=page.scope.end_ts,
-        request=request,
+        own=_own(current),
     )
+
+
+def _own(current: str) -> dict[str, str]:
+    """Returns what only this page knows of the address; a number that is none is left out."""
+    return {
+        name: st.query_params[name]
+        for name in OWN.get(current, ())
+        if name in st.query_params
+        and (name not in NUMBERS or address.parse_request(st.query_params[name]) is not None)
+    }
 
 
 # ---------------------------------------------------------------------- under charts and tables

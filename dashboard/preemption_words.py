@@ -164,6 +164,10 @@ def change_rows(
         for change in explanation.changes
     ]
     left = num_preemptions - sum(row.num_preemptions for row in rows)
+    if explanation.shares and explanation.cause.kind not in ("setting", "undetermined"):
+        rest = min(left, max(num_explained - (num_preemptions - left), 0))
+        rows.append(ChangeRow(NOT_MEASURED, "Unexplained", "left without any of them", rest))
+        left -= rest
     if explanation.cause.kind == "setting":
         charged = min(left, num_explained)
         rows.insert(0, ChangeRow("▲", "Setting", explanation.cause.sentence, charged))

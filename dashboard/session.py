@@ -64,13 +64,16 @@ class Page:
 
     def diagnosis(self) -> EngineDiagnosis | None:
         """Returns what the rules say of this engine in this window; None without a row."""
+        found = self.whole_diagnosis()
+        return found.engines[0] if found.engines else None
+
+    def whole_diagnosis(self) -> Diagnosis:
+        """Returns the same as a report is made from it."""
         scope = self.scope
         key = (scope.engine, scope.start_ts, scope.end_ts)
         if self.is_live:
-            found = _diagnose(self.log, *key)
-        else:
-            found = _cached_diagnosis(str(self.path), source.stamp_of(self.path), *key, self.log)
-        return found.engines[0] if found.engines else None
+            return _diagnose(self.log, *key)
+        return _cached_diagnosis(str(self.path), source.stamp_of(self.path), *key, self.log)
 
     def explanation(self) -> tuple[Explanation, int] | None:
         """Returns every candidate for the worst storm's cause, and how many it evicted.

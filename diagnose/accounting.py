@@ -8,7 +8,8 @@ Two sums are checked, and neither is ever rounded into agreement:
 * `lost = recomputed + regained from the prefix cache + regained from a connector + lost again +
   never resumed + pending`.
 
-Beside them stands where the scheduled tokens of the window went, adding up to all of them.
+Beside them stands where the scheduled tokens of the window went, adding up to all of them, and what
+those who waited for answers felt of it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnose.finding import Affected
+from diagnose.pauses import Pauses, read_pauses
 from diagnose.reading import QueryLog, Scope, read_row, read_rows
 
 MAX_VICTIMS = 20
@@ -117,6 +119,7 @@ class Accounting:
     num_newer_paid: int
     num_itself_paid: int
     num_older_paid: int
+    pauses: Pauses
     victims: tuple[Affected, ...]
     sql: str
     is_recorded: bool = True
@@ -223,6 +226,7 @@ def account(log: QueryLog, scope: Scope, *, saw_start: bool) -> Accounting:
         num_requests=requests["num_requests"],
         num_finished=requests["num_finished"],
         request_ns=requests["request_ns"],
+        pauses=read_pauses(log, scope),
         sql=scope.fill(CAUSES_SQL),
         **{name: causes[name] for name in causes if name.startswith("num_")},
         evicted_ns=causes["evicted_ns"],
@@ -237,6 +241,14 @@ LOSS_UNKNOWN = TokenLoss(
     num_lost_again=None,
     num_never_resumed=None,
     num_pending=None,
+)
+PAUSES_UNKNOWN = Pauses(
+    num_evicted=0,
+    num_calm=0,
+    evicted_p95_ns=None,
+    calm_p95_ns=None,
+    all_p99_ns=None,
+    calm_p99_ns=None,
 )
 WORK_UNKNOWN = TokenWork(
     num_scheduled=None,
@@ -271,6 +283,7 @@ def account_of_counter(
         num_newer_paid=0,
         num_itself_paid=0,
         num_older_paid=0,
+        pauses=PAUSES_UNKNOWN,
         victims=(),
         sql=sql,
         is_recorded=False,

@@ -134,8 +134,7 @@ def judge_concurrency(case: Case) -> Change:
     arrived = traffic.arrived_ts[traffic.arrived_ts >= case.context_start_ts]
     in_flight = traffic.in_flight_at(arrived)
     before, after = in_flight[arrived < opened], in_flight[arrived >= opened]
-    peaks = f"at most {int(before.max(initial=0))} in flight before, "
-    peaks += f"{int(after.max(initial=0))} after the first one"
+    peaks = f"{int(before.max(initial=0))} -> {int(after.max(initial=0))} in flight"
     if case.max_running is not None:
-        peaks += f"; {case.max_running:,} ran"
-    return rejected("more_arrivals", "concurrency", f"{peaks}: follows from arrivals and lengths")
+        peaks += f", {case.max_running:,} ran"
+    return rejected("more_arrivals", "concurrency", f"{peaks}; follows from the others")

@@ -83,4 +83,3 @@ def links(
         Link(stage="first_failure", ts=failure_ts, sentence=failure),
         Link(stage="impact", ts=impact_ts, sentence=impact),
     )
-

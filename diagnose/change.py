@@ -36,7 +36,7 @@ class Change:
     number: str
     headline: str = ""
     relief: float = 0.0
-    num_preemptions: float = 0
+    num_preemptions: int = 0
     began_ts: int | None = None
     undo: Undo | None = None
 

@@ -146,9 +146,9 @@ def _shared(change: Change, attribution: Attribution) -> Change:
     """Returns a candidate as the replays without it judge it."""
     share = next((s for s in attribution.shares if s.name == change.name), None)
     if share is not None and share.ratio >= MIN_SHARE:
-        return replace(change, status="confirmed", num_preemptions=share.num)
+        return replace(change, status="confirmed", num_preemptions=round(share.num))
     left = dict(attribution.without).get(change.name)
-    num = 0.0 if share is None else share.num
+    num = 0 if share is None else round(share.num)
     if left is None or attribution.num_replayed is None:
         return replace(change, status="rejected") if change.status == "confirmed" else change
     number = f"{change.number}; {left:,.0f} of {attribution.num_replayed:,.0f} also without"

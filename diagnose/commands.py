@@ -7,6 +7,8 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
+from diagnose.whatif_command import add_whatif
+
 if TYPE_CHECKING:
     from diagnose.diagnosis import Diagnosis
     from diagnose.reading import QueryLog
@@ -20,7 +22,7 @@ def add_commands(
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
     parents: list[argparse.ArgumentParser],
 ) -> None:
-    """Registers `diagnose`."""
+    """Registers `diagnose` and `whatif`."""
     parser = commands.add_parser(
         "diagnose",
         parents=parents,
@@ -48,6 +50,7 @@ def add_commands(
     parser.add_argument("--ascii", action="store_true", help="no signs beyond ASCII")
     parser.add_argument("--sql", metavar="ID", help="print the SQL behind a finding")
     parser.set_defaults(run=run_diagnose)
+    add_whatif(commands, parents)
 
 
 def run_diagnose(args: argparse.Namespace) -> int:

@@ -10,6 +10,8 @@ from diagnose.words import NOT_MEASURED, count, duration, percent, plural, time_
 
 _LABEL = 12
 """Columns of a label inside a finding."""
+_TIME = 12
+"""Columns of a time of day in a chain."""
 _ACTION = 44
 """Columns of a flag with its values."""
 PREEMPTION_RULES = ("kv-preemption-pressure", "kv-preemption-thrash", "guard-light-preemption")
@@ -30,7 +32,7 @@ def write_finding(report: Report, finding: Finding, accounting: Accounting) -> N
     if finding.shares:
         report.wrapped(shares_line(finding.shares), _LABEL, label="  shares")
     if finding.chain:
-        report.wrapped(chain_line(finding.chain), _LABEL, label="  chain")
+        _chain(report, finding.chain)
     if finding.rule in PREEMPTION_RULES:
         _account(report, accounting)
     for number, line in enumerate(finding.impact.cost):
@@ -64,13 +66,12 @@ def shares_line(shares: tuple[Share, ...]) -> str:
     return f"{', '.join(parts)} of {total:,}"
 
 
-def chain_line(chain: tuple[Link, ...]) -> str:
-    """Returns how it came about, each step with its time; the cause by its name alone."""
-    told = []
-    for link in chain:
+def _chain(report: Report, chain: tuple[Link, ...]) -> None:
+    """Adds how it came about, each step with its time; the cause by its name alone."""
+    for number, link in enumerate(chain):
         said = link.sentence.split(":")[0] if link.stage == "cause" else link.sentence
-        told.append(said if link.ts is None else f"{time_of_day(link.ts)} {said}")
-    return " -> ".join(told)
+        when = "" if link.ts is None else time_of_day(link.ts)
+        report.wrapped(said, _LABEL + _TIME, label=_first(number, "chain").ljust(_LABEL) + when)
 
 
 def _account(report: Report, account: Accounting) -> None:

@@ -256,6 +256,16 @@ def _accounting(account: Accounting) -> dict[str, Any]:
             "itself_paid": _if_recorded(account, account.num_itself_paid),
             "older_paid": _if_recorded(account, account.num_older_paid),
         },
+        "latency": {
+            "longest_pause_p95_ns": {
+                "evicted": account.pauses.evicted_p95_ns,
+                "others": account.pauses.calm_p95_ns,
+            },
+            "e2e_p95_ns": {
+                "evicted": account.pauses.evicted_e2e_p95_ns,
+                "others": account.pauses.calm_e2e_p95_ns,
+            },
+        },
         "victims": [_affected(paid) for paid in account.victims],
         "sql": account.sql,
     }

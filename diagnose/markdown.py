@@ -86,7 +86,7 @@ def _piece(piece: Piece) -> str:
         case "strong":
             return _strong(piece.text)
         case "code":
-            return _code(piece.text)
+            return code_span(piece.text)
         case "plain" | "muted":
             return escaped(piece.text)
         case _:
@@ -100,7 +100,7 @@ def _strong(text: str) -> str:
     return f"{before}**{escaped(words)}**{after}" if words else text
 
 
-def _code(text: str) -> str:
+def code_span(text: str) -> str:
     """Returns a code span; its fence is longer than any in it."""
     clean = without_controls(text)
     longest = max((len(run) for run in re.findall("`+", clean)), default=0)

@@ -78,6 +78,7 @@ def _engine(report: Report, engine: EngineDiagnosis, *, is_one_of_many: bool) ->
         report.wrapped(engine.verdict.sentence, 2, "strong")
     else:
         _healthy(report, engine)
+    _tokens(report, engine)
     _unused(report, engine)
     _unmeasured(report, engine)
 
@@ -174,6 +175,29 @@ def _silenced(report: Report, engine: EngineDiagnosis) -> None:
             explained.setdefault(silenced.by, []).append(silenced.rule)
     for by, rules in explained.items():
         report.wrapped(f"{', '.join(rules)}: explained by {by}", _FOOT, "muted", "● silenced")
+
+
+def _tokens(report: Report, engine: EngineDiagnosis) -> None:
+    """Tells what the scheduled tokens were good for, in parts that are all of them."""
+    work = engine.accounting.work
+    if not work.num_scheduled or work.num_unattributed is None:
+        return
+    parts = [
+        ("useful prefill", work.num_useful_prefill),
+        ("useful decode", work.num_useful_decode),
+        ("recomputed", work.num_recomputed),
+        ("rejected drafts", work.num_rejected_drafts),
+        ("padding", work.num_padding),
+    ]
+    if work.num_unattributed:
+        parts.append(("unattributed", work.num_unattributed))
+    told = " + ".join(
+        f"{count(number)} {name} ({percent(None if number is None else number / work.num_scheduled)})"
+        if number
+        else f"{count(number)} {name}"
+        for name, number in parts
+    )
+    report.wrapped(f"{count(work.num_scheduled)} scheduled = {told}", _FOOT, "muted", "  tokens")
 
 
 def _unused(report: Report, engine: EngineDiagnosis) -> None:

@@ -26,15 +26,11 @@ def orders_of(players: Sequence[int]) -> list[tuple[int, ...]]:
 def coalitions_of(players: Sequence[int]) -> set[frozenset[int]]:
     """Returns every coalition whose value is asked for."""
     return {
-        frozenset(order[:size])
-        for order in orders_of(players)
-        for size in range(len(players) + 1)
+        frozenset(order[:size]) for order in orders_of(players) for size in range(len(players) + 1)
     }
 
 
-def shapley(
-    players: Sequence[int], value: Callable[[frozenset[int]], float]
-) -> dict[int, float]:
+def shapley(players: Sequence[int], value: Callable[[frozenset[int]], float]) -> dict[int, float]:
     """Returns each player's part of `value(all) - value(none)`, to which they sum.
 
     Args:

@@ -11,37 +11,8 @@ from diagnose.changes import Explanation, explain
 from diagnose.episodes import SHORTAGES_SQL, Episode, read_episodes
 from diagnose.facts import EngineSettings, StepFacts, read_step_facts
 from diagnose.finding import Span
-from diagnose.reading import QueryLog, Scope, read_row
-
-PAUSES_SQL = """
-SELECT count(max_itl_ns) FILTER (num_preemptions > 0) AS num_evicted,
-       count(max_itl_ns) FILTER (num_preemptions = 0) AS num_calm,
-       (quantile_cont(max_itl_ns, 0.95) FILTER (num_preemptions > 0))::BIGINT AS evicted_p95_ns,
-       (quantile_cont(max_itl_ns, 0.95) FILTER (num_preemptions = 0))::BIGINT AS calm_p95_ns,
-       quantile_cont(max_itl_ns, 0.99)::BIGINT AS all_p99_ns,
-       (quantile_cont(max_itl_ns, 0.99) FILTER (num_preemptions = 0))::BIGINT AS calm_p99_ns
-FROM requests
-WHERE engine = {engine} AND finished_ts BETWEEN {start} AND {end}
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pauses:
-    """Longest pauses inside answers, of requests that were evicted and of the others."""
-
-    num_evicted: int
-    num_calm: int
-    evicted_p95_ns: int | None
-    calm_p95_ns: int | None
-    all_p99_ns: int | None
-    calm_p99_ns: int | None
-
-    @property
-    def tail_ratio(self) -> float | None:
-        """p99 of all requests' longest pauses, as a multiple of that of those never evicted."""
-        if self.all_p99_ns is None or not self.calm_p99_ns:
-            return None
-        return self.all_p99_ns / self.calm_p99_ns
+from diagnose.pauses import PAUSES_SQL, Pauses
+from diagnose.reading import QueryLog, Scope
 
 
 @dataclass(frozen=True)
@@ -53,8 +24,6 @@ class Storm:
     episode: Episode
     account: Accounting
     steps: StepFacts
-    pauses: Pauses
-    pauses_sql: str
     num_others: int
     """Further episodes in the window."""
     work_limit: int | None
@@ -71,6 +40,16 @@ class Storm:
             max_running=self.steps.max_running,
             work_limit=self.work_limit,
         )
+
+    @property
+    def pauses(self) -> Pauses:
+        """What users felt in the stretch."""
+        return self.account.pauses
+
+    @property
+    def pauses_sql(self) -> str:
+        """The statement that gives the pauses again."""
+        return self.episode.stretch.fill(PAUSES_SQL)
 
     @property
     def span(self) -> Span:
@@ -114,15 +93,12 @@ def read_storm(
         return None
     stretch = episodes[0].stretch
     saw_start = settings.started_ts is not None and settings.started_ts >= stretch.start_ts
-    sql = stretch.fill(PAUSES_SQL)
     return Storm(
         log=log,
         settings=settings,
         episode=episodes[0],
         account=account(log, stretch, saw_start=saw_start),
         steps=read_step_facts(log, stretch, saw_start=saw_start),
-        pauses=Pauses(**read_row(log, sql)),
-        pauses_sql=sql,
         num_others=len(episodes) - 1,
         work_limit=work_limit,
     )

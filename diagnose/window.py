@@ -56,15 +56,15 @@ class Extent:
     newest_ts: int
 
 
-def parse_duration(text: str) -> int:
-    """Returns nanoseconds of `90s`, `10m`, `1h`, `500ms` or `2d`.
+def parse_duration(text: str, name: str = "--since") -> int:
+    """Returns nanoseconds of `90s`, `10m`, `1h`, `500ms` or `2d`; `name` is the flag's.
 
     Raises:
         ValueError: for anything else; the message says what is allowed.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", text.strip())
     if match is None or float(match[1]) == 0:
-        raise ValueError(f"--since is {text!r}: write a number above 0 with ms, s, m, h or d (10m)")
+        raise ValueError(f"{name} is {text!r}: write a number above 0 with ms, s, m, h or d (10m)")
     return int(float(match[1]) * _UNITS_NS[match[2]])
 
 

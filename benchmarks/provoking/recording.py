@@ -25,6 +25,7 @@ from benchmarks.provoking.drafting import DraftingRunner
 from benchmarks.provoking.pace import Pace
 from benchmarks.provoking.traffic import Call
 from diagnose.reading import NS, QueryLog
+from engine.admission import complaint_about
 from engine.config import EngineConfig
 from engine.connectors import ECConnector
 from engine.connectors.worker import KVTransferWorker
@@ -35,7 +36,7 @@ from engine.scheduler import Scheduler, SchedulerOutput
 from engine.scheduler.output import ModelRunnerOutput, RequestOutput
 from telemetry.log_records import HeartbeatRow
 from telemetry.recorder import ListRecorder
-from telemetry.records import EngineRow, Event
+from telemetry.records import EngineRow, Event, RequestArrived, RequestFinished
 from telemetry.vocabulary import EventKind, FinishReason, Phase, SkipReason
 from tests.diagnose import logs
 from tests.telemetry.log_builder import START, LogBuilder
@@ -99,6 +100,7 @@ class Recording:
         num_accepted: drafts of a request that turn out to be right in a step, given their number;
             None without speculation. Drafts are proposed in every step.
         dense: whether to record who got what in each step.
+        is_ready: whether it comes up at all.
         array_path: whether decodes are columns; off for a fault that is put into the ordinary path.
         memory: what the record says of the device's memory.
         columns: of the engine's row, where they differ from what it would say itself.
@@ -120,6 +122,7 @@ class Recording:
         ec_connector: ECConnector | None = None,
         num_accepted: Callable[[str, int], int] | None = None,
         dense: bool = False,
+        is_ready: bool = True,
         array_path: bool = True,
         memory: DeviceMemory | None = None,
         columns: dict[str, object] | None = None,
@@ -155,6 +158,8 @@ class Recording:
         self._in_flight: deque[tuple[SchedulerOutput, ModelRunnerOutput]] = deque()
         self._next_beat = self.started_ts + NS
         self._describe(dp_rank, memory or DeviceMemory(), columns or {})
+        if is_ready:
+            LifeEvents(self.tape, self.clock).started()
 
     # ------------------------------------------------------------------------------ from outside
 
@@ -249,7 +254,6 @@ class Recording:
         row = replace(describe(row, self.config, device="cpu", memory=memory), dp_rank=rank)
         row = replace(row, host="host-1", pid=self.engine, boot_id="boot", host_cpu_count=8)
         self.tape.describe_engine(replace(row, **columns))  # type: ignore[arg-type]
-        LifeEvents(self.tape, self.clock).started()
 
     def _at(self, seconds: float, what: Call | Callable[[], None]) -> None:
         heappush(self._due, (self.started_ts + int(seconds * NS), self._num_due, what))
@@ -268,11 +272,30 @@ class Recording:
         number = self.num_requests
         self.num_requests += 1
         name = f"req-{number}"
-        self.scheduler.add_request(self._request(call, number, name, due))
+        request = self._request(call, number, name, due)
+        complaint = complaint_about(self.config, request.num_prompt_tokens, call.max_tokens)
+        if complaint is not None:
+            self._refuse(request, complaint)
+            return
+        self.scheduler.add_request(request)
         if 0 < call.blocked_seconds < float("inf"):
             self._at(self.seconds + call.blocked_seconds, lambda: self.scheduler.unblock(name))
         if call.gone_after_seconds is not None:
             self._at(self.seconds + call.gone_after_seconds, lambda: self.hang_up(name))
+
+    def _refuse(self, request: Request, complaint: str) -> None:
+        """Tells the record of a request that the API does not let in."""
+        where = {"step": self.scheduler.num_steps, "ts": self.clock(), "request": request.number}
+        arrived = RequestArrived(
+            **where,
+            request_id=request.request_id,
+            num_prompt_tokens=request.num_prompt_tokens,
+            max_tokens=request.sampling.max_tokens,
+            priority=request.priority,
+            arrival_time=request.arrival_time,
+        )
+        refused = RequestFinished(**where, reason=FinishReason.refused, text=complaint)
+        self.tape.record_events([arrived, refused])
 
     def hang_up(self, request_id: str) -> None:
         """A client leaves."""

@@ -27,6 +27,7 @@ from typing import Any
 
 import httpx
 
+from benchmarks.provoking.importing import imported
 from benchmarks.provoking.scenario import Attempt
 from diagnose.reading import QueryLog
 from engine.workload.client import send_request
@@ -94,18 +95,8 @@ class LiveRun:
 
     def scrapes(self, attempt: Attempt) -> QueryLog:
         """Returns a log of the run's scrapes alone."""
-        from stepscope import main
-
         folder = self._folder(attempt)
-        imported = folder / "imported"
-        if not imported.exists():
-            with contextlib.redirect_stdout(None):
-                code = main(
-                    ["import", "prometheus", str(folder / "scrapes"), "--log", str(imported)]
-                )
-            if code:
-                raise LiveRunError(f"the scrapes in {folder} cannot be imported: code {code}")
-        return open_log(imported)
+        return imported("prometheus", folder / "scrapes", attempt.folder / "log")
 
     def _folder(self, attempt: Attempt) -> Path:
         """Returns the run's folder, beside the attempt's: both witnesses are of one run."""

@@ -29,8 +29,10 @@ MIN_COLUMN = 14
 LEVEL = 30
 MAP_HEIGHT = 190
 FREE_HEIGHT = 120
-HEADROOM = 0.45
-"""Part of the lower panel that the words over its bars take."""
+LOW_HEIGHT = 70
+"""Of the lower panel, with evictions written over its bars and without."""
+HEADROOM, LITTLE_ROOM = 0.45, 0.2
+"""Part of it that those words take."""
 PADDING = {"left": AXIS_SPACE + 4, "top": 40, "right": 12, "bottom": 22}
 _LABEL_PX, _EVICTION_PX = 26, 66
 
@@ -182,7 +184,9 @@ def _map_words(
 
 def _free(num_free: int, drawn: Drawn, width: int, theme: Theme) -> Any:
     known = [visit.num_free for visit in drawn.visits if visit.num_free is not None]
-    top = max(num_free, *known, 1) / (1 - HEADROOM)
+    has_words = any(visit.evicts for visit in drawn.visits)
+    height = FREE_HEIGHT if has_words else LOW_HEIGHT
+    top = max(num_free, *known, 1) / (1 - (HEADROOM if has_words else LITTLE_ROOM))
     narrow = 0.3 if drawn.are_squares else 0.08
     frame = pd.DataFrame(
         [
@@ -210,11 +214,11 @@ def _free(num_free: int, drawn: Drawn, width: int, theme: Theme) -> Any:
         f"{num_free:,} free at the start of the step",
         theme,
     )
-    words += _free_words(drawn, width, top, theme)
-    return alt.layer(bars, word_layer(words)).properties(width=width, height=FREE_HEIGHT)
+    words += _free_words(drawn, width, height, top, theme)
+    return alt.layer(bars, word_layer(words)).properties(width=width, height=height)
 
 
-def _free_words(drawn: Drawn, width: int, top: float, theme: Theme) -> list[Word]:
+def _free_words(drawn: Drawn, width: int, height: int, top: float, theme: Theme) -> list[Word]:
     column = width / max(len(drawn.visits), 1)
     muted, orange = colours.MUTED.of(theme), colours.EVICTED.of(theme)
     words: list[Word] = []
@@ -222,7 +226,7 @@ def _free_words(drawn: Drawn, width: int, top: float, theme: Theme) -> list[Word
     for index, visit in enumerate(drawn.visits):
         middle = (index + 0.5) * column
         if visit.num_free is not None and column > 18:
-            y = FREE_HEIGHT * (1 - visit.num_free / top) - 7
+            y = height * (1 - visit.num_free / top) - 7
             words.append(Word(middle, y, f"{visit.num_free:,}", muted, align="center", size=11))
         if not visit.evicts:
             continue

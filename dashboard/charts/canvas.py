@@ -29,7 +29,7 @@ def cursor_view(title: str) -> str:
 
 
 NO_GAPS = pd.DataFrame({"x": [], "x2": [], "num_missing": []})
-NO_STOPS = pd.DataFrame({"x": [], "readout": []})
+NO_STOPS = pd.DataFrame({"x": [], "step": [], "readout": []})
 """Nowhere for a cursor to stop: a still picture."""
 
 
@@ -38,7 +38,7 @@ class Canvas:
     """The axis, the moments that the cursor stops at, the gaps, and where the record ends.
 
     Attributes:
-        stops: `x` and `readout`, a row a moment.
+        stops: `x`, `step` and `readout`, a row a moment.
         gaps: `x`, `x2`, `num_missing`, a row a stretch without a record.
         end: ms since the window's start up to which the newest state holds.
         events: `x`, `kind`, a row an event of the engine.

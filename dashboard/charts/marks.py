@@ -17,6 +17,8 @@ LINE = 15
 TITLE_Y = -9
 CURSOR = "cursor"
 """Name of the one cursor of all panels but the first."""
+PICKED = "picked"
+"""Name of a click into any panel but the first."""
 HATCH_PX = 8
 """Pixels between two strokes of a hatched stretch."""
 
@@ -126,6 +128,17 @@ def cursor(names: list[str]) -> alt.TopLevelSelectionParameter:
         name=CURSOR,
         select=alt.PointSelectionConfig(
             type="point", on="pointermove", nearest=True, fields=["x"], clear="pointerout"
+        ),
+        views=names,
+    )
+
+
+def picked(names: list[str]) -> alt.TopLevelSelectionParameter:
+    """Returns the parameter of a click: the step nearest to it in any of the named views."""
+    return alt.TopLevelSelectionParameter(
+        name=PICKED,
+        select=alt.PointSelectionConfig(
+            type="point", on="click", nearest=True, fields=["step"], toggle=False
         ),
         views=names,
     )

@@ -11,7 +11,7 @@ import pandas as pd
 from dashboard import colours
 from dashboard.charts.axis import FONT
 from dashboard.charts.canvas import Canvas
-from dashboard.charts.marks import at_cursor, cursor
+from dashboard.charts.marks import at_cursor, cursor, picked
 from dashboard.colours import Theme
 from diagnose.words import NOT_MEASURED, duration, time_of_day
 
@@ -32,7 +32,8 @@ def timeline(
         for layer in getattr(panel, "layer", [])
         if isinstance(layer.name, str) and layer.name.startswith("cursor_")
     ]
-    chart.params = [*(chart.params if chart.params is not alt.Undefined else []), cursor(names)]
+    known = chart.params if chart.params is not alt.Undefined else []
+    chart.params = [*known, cursor(names), *([] if is_still else [picked(names)])]
     return configured(chart, canvas.theme, PADDING)
 
 
@@ -63,7 +64,7 @@ AUTOSIZE = alt.AutoSizeParams(type="pad", contains="content")
 def _readout(canvas: Canvas) -> alt.LayerChart:
     theme = canvas.theme
     hint = pd.DataFrame(
-        [{"text": "Point at a moment to read it; drag over the arrivals to look closer."}]
+        [{"text": "Point at a moment to read it, click to open its step; drag over the arrivals to look closer."}]
     )
     quiet = (
         alt.Chart(hint)
@@ -81,7 +82,7 @@ def _readout(canvas: Canvas) -> alt.LayerChart:
 
 
 def readouts(rows: pd.DataFrame, pool: int | None) -> pd.DataFrame:
-    """Returns `x` and `readout` of the moments that the cursor can stop at.
+    """Returns `x`, `step` and `readout` of the moments that the cursor can stop at.
 
     Args:
         rows: a row a step: x, step, ts, duration_ns, num_running, num_waiting, num_blocks_free,
@@ -90,7 +91,7 @@ def readouts(rows: pd.DataFrame, pool: int | None) -> pd.DataFrame:
         pool: blocks that can be handed out.
     """
     lines = [_line(row, pool) for row in rows.to_dict("records")]
-    return pd.DataFrame({"x": rows["x"].astype(float), "readout": lines})
+    return pd.DataFrame({"x": rows["x"].astype(float), "step": rows["step"], "readout": lines})
 
 
 def _line(row: dict[Any, Any], pool: int | None) -> str:

@@ -6,9 +6,10 @@ import time
 
 import streamlit as st
 
-from dashboard import header, states, verdict
+from dashboard import header, links, states, verdict
 from dashboard.charts.axis import TimeAxis
 from dashboard.charts.load import BRUSH
+from dashboard.charts.marks import PICKED
 from dashboard.charts.scrapes import scraped_load
 from dashboard.queries import scrapes
 from dashboard.session import Page
@@ -114,11 +115,12 @@ def _draw_timeline(page: Page, shown: Timeline) -> None:
         theme=None,
         key=_chart_key(page),
         on_select="rerun",
-        selection_mode=BRUSH,
+        selection_mode=[BRUSH, PICKED],
     )
     with st.container(horizontal=True, horizontal_alignment="right"):
         header.links(page, shown.statements, "timeline")
     _follow_brush(page, told)
+    _follow_click(told)
 
 
 def _chart_key(page: Page) -> str:
@@ -137,6 +139,15 @@ def _follow_brush(page: Page, told: object) -> None:
     st.session_state["last_brush"] = chosen
     start = page.scope.start_ts
     header.choose_window(start + int(chosen[0] * 1e6), start + int(chosen[1] * 1e6))
+
+
+def _follow_click(told: object) -> None:
+    """A click into a panel opens the step there; the same click is followed once."""
+    chosen = getattr(told, "selection", {}).get(PICKED) or []
+    is_new = chosen != st.session_state.get("last_pick", [])
+    st.session_state["last_pick"] = chosen
+    if chosen and is_new:
+        links.show_step(int(chosen[0]["step"]))
 
 
 def _lost(page: Page, error: StepscopeError, every: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dashboard import colours, header, states
+from dashboard import colours, header, links, states
 from dashboard import preemption_words as words
 from dashboard.charts.evictions import GRID_CELLS, MAX_MARKS, cost_bar, eviction_map
 from dashboard.charts.lag import counter_lag
@@ -61,7 +61,8 @@ def _page(page: Page, engine: EngineDiagnosis) -> None:
     st.markdown(f"### {in_markdown(words.headline(account, is_partial=is_partial), 200)}")
     evidence = page.ask(queries.evidence(page.scope))
     steps = int(page.row(queries.steps_that_preempted(page.scope))["num_steps"] or 0)
-    tail = f" &nbsp;·&nbsp; {plural(steps, 'step')}, and in each of them nothing was admitted"
+    which = f"[{plural(steps, 'step')}]({links.path(page, 'steps')})"
+    tail = f" &nbsp;·&nbsp; {which}, and in each of them nothing was admitted"
     st.markdown(words.account_line(account) + (tail if account.num_from_kv else ""))
     if not account.num_rows:
         return

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dashboard import address, header, states, story
+from dashboard import address, header, links, states, story
 from dashboard.queries import requests as queries
 from dashboard.session import Page
 from dashboard.untrusted import in_markdown
@@ -173,7 +173,7 @@ def _table(page: Page, number: int, request: dict[str, Any], losses: list[dict[s
                         "what": f"**{in_markdown(line.what)}**",
                         "why": in_markdown(line.why, 200),
                         "cost": in_markdown(line.cost),
-                        "step": "" if line.step is None else f"step {line.step:,}",
+                        "step": "" if line.step is None else links.step_link(page, line.step),
                     }
                     for line in lines
                 ],

@@ -21,7 +21,7 @@ from dashboard.untrusted import in_markdown
 from diagnose.words import NOT_MEASURED, count, duration, plural, time_of_day
 from telemetry.errors import StepscopeError
 from telemetry.step_facts import StepFacts
-from telemetry.vocabulary import StopReason, WaitReason
+from telemetry.vocabulary import StopReason
 
 EVERY_SECONDS = 5
 NAME = "step"
@@ -39,7 +39,9 @@ NONE_OF_KIND = {
 }
 MAX_WAITING = 200
 MAX_LINES = 200
-LEFT, MIDDLE, RIGHT = 0.38, 0.31, 0.31
+SHARES = (0.38, 0.31, 0.31)
+"""Parts of the page's width: evictions, batch, time and queue; the first only where there are any.
+"""
 INSIDE = 62
 """Pixels of a column that are not its card's content."""
 STACKED_BELOW = 1120
@@ -118,6 +120,7 @@ def _table(page: Page, kind: Notable) -> None:
         on_select="rerun",
         selection_mode="single-row",
         key=f"notable-{kind.name}",
+        placeholder=NOT_MEASURED,
         alt=said,
     )
     header.links(page, {KINDS[kind]: statement}, "notable")
@@ -162,13 +165,15 @@ def _inspect(page: Page, number: int) -> None:
     }
     _headline(page, facts, statements)
     _blocks(page, facts)
-    left, middle, right = st.columns([LEFT, MIDDLE, RIGHT], gap="small")
-    with left:
-        _evictions(facts)
+    shares = SHARES if facts.preemptions() else SHARES[1:]
+    *left, middle, right = st.columns(shares, gap="small")
+    if left:
+        with left[0]:
+            _evictions(facts)
     with middle:
         _batch(page, facts, statements["The state it began with"])
     with right:
-        _time(page, facts)
+        _time(page, facts, shares[-1] / sum(shares))
         _waiting(page, facts, statements["Who waits"])
     _served(facts)
 
@@ -204,34 +209,30 @@ def _headline(page: Page, facts: StepFacts, statements: dict[str, str]) -> None:
     said, moves = st.columns([3, 2])
     with said:
         st.markdown(f"### {in_markdown(step_words.title(facts), 300)}")
-        st.markdown(_facts(facts, page))
+        st.markdown(_facts(facts))
     with moves, st.container(horizontal=True, horizontal_alignment="right", key="moves"):
         _moves(page, statements["Where to go from here"])
         header.links(page, statements, "step")
 
 
-def _facts(facts: StepFacts, page: Page) -> str:
+def _facts(facts: StepFacts) -> str:
     step = facts.step
     stop = step["stop_name"]
-    stopped = NOT_MEASURED if stop is None else f"**{_tinted(StopReason, stop, page)}**"
+    stopped = NOT_MEASURED if stop is None else _reason(stop)
     parts = [
         f"{time_of_day(int(step['ts']), 3)} UTC",
         f"took {duration(step_words.took_ns(facts))}",
         f"admission stopped: {stopped}",
-        in_markdown(step_words.why_stopped(facts), 200),
     ]
+    why = step_words.why_stopped(facts)
+    if why not in step_words.title(facts):
+        parts.append(in_markdown(why, 200))
     if step["updated_ts"] is None:
         parts[1] = "its end is not recorded: the engine was in it, or stopped in it"
     if step["num_repeats"] > 1:
         last = step["step"] + step["num_repeats"] - 1
         parts.append(f"steps {step['step']:,} to {last:,} were equal, told once")
     return " &nbsp;·&nbsp; ".join(parts)
-
-
-def _tinted(enum: Any, name: str, page: Page) -> str:
-    """Returns a reason behind a square of its colour; the square's shape is not its meaning."""
-    tint = colours.of_reason(enum, name, page.theme)
-    return f'<span style="color:{tint}">■</span> {in_markdown(name)}'
 
 
 def _moves(page: Page, statement: str) -> None:
@@ -258,7 +259,7 @@ def _blocks(page: Page, facts: StepFacts) -> None:
             step_words.what_would_keep(facts),
         )
         return
-    width = max(280, page.width - AXIS_SPACE - 40)
+    width = max(240, page.width - AXIS_SPACE - 18)
     drawn = choose(blocks, width)
     if not drawn.visits:
         st.caption(f"No block of {plural(drawn.num_all, 'request')} changed hands in this step.")
@@ -301,9 +302,6 @@ def _key(page: Page) -> str:
 def _evictions(facts: StepFacts) -> None:
     lines = step_words.evictions(facts)
     with st.container(border=True, key="card-evictions"):
-        if not lines:
-            st.markdown("**Nobody was evicted**")
-            return
         st.markdown(f"**{plural(len(lines), 'eviction')}, in order**")
         if len(lines) > MAX_LINES:
             st.caption(f"Showing {MAX_LINES:,} of {len(lines):,}, the first ones.")
@@ -329,7 +327,7 @@ def _batch(page: Page, facts: StepFacts, statement: str) -> None:
             )
 
 
-def _time(page: Page, facts: StepFacts) -> None:
+def _time(page: Page, facts: StepFacts, share: float) -> None:
     parts = step_words.phases(facts)
     took = duration(step_words.took_ns(facts))
     with st.container(border=True, key="card-time"):
@@ -338,7 +336,7 @@ def _time(page: Page, facts: StepFacts) -> None:
             st.markdown(f":gray[{NOT_MEASURED} not measured: the phases of this step]")
             return
         st.markdown(f"**Where the {took} went**")
-        width = page.width if page.width < STACKED_BELOW else int(page.width * RIGHT)
+        width = page.width if page.width < STACKED_BELOW else int(page.width * share)
         st.altair_chart(
             phase_bar(parts, width=max(200, width - INSIDE), theme=page.theme),
             width="content",
@@ -357,11 +355,11 @@ def _waiting(page: Page, facts: StepFacts, statement: str) -> None:
             total = int(rows["num_all"].iloc[0])
             if total > len(rows):
                 st.caption(f"Showing {len(rows):,} of {total:,} requests.")
-            _who_waits(page, rows, step["head_request"])
+            _who_waits(rows, step["head_request"])
         st.caption(step_words.waiting_line(facts))
 
 
-def _who_waits(page: Page, rows: pd.DataFrame, head: int | None) -> None:
+def _who_waits(rows: pd.DataFrame, head: int | None) -> None:
     told = rows.astype({"wait_reason": object}).to_dict("records")
     lines = step_words.grouped([{str(k): v for k, v in row.items()} for row in told], head)
     with st.container(key="waiting", height=360 if len(lines) > 9 else "content"):
@@ -369,7 +367,7 @@ def _who_waits(page: Page, rows: pd.DataFrame, head: int | None) -> None:
             [
                 {
                     "request": step_words.who(line, head),
-                    "reason": _reason(line["wait_reason"], page),
+                    "reason": _reason(line["wait_reason"]),
                     "evicted": _times(line),
                 }
                 for line in lines
@@ -379,10 +377,12 @@ def _who_waits(page: Page, rows: pd.DataFrame, head: int | None) -> None:
         )
 
 
-def _reason(name: Any, page: Page) -> str:
+def _reason(name: Any) -> str:
+    """Returns the engine's own word for why; the one that a preemption costs has its colour."""
     if name is None or pd.isna(name):
         return f":gray[{NOT_MEASURED} not recorded]"
-    return _tinted(WaitReason, str(name), page)
+    shown = f"**{in_markdown(str(name))}**"
+    return f":violet[{shown}]" if name == StopReason.preempted_this_step.name else shown
 
 
 def _times(line: dict[str, Any]) -> str:
@@ -409,5 +409,6 @@ def _served(facts: StepFacts) -> None:
             row_height=31,
             column_config={"request": number("request", format="%d")}
             | {name: number(name, format="localized") for name in names},
+            placeholder=NOT_MEASURED,
             alt=f"{title}: {plural(len(lines), 'request')}",
         )

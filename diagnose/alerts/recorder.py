@@ -16,7 +16,7 @@ from telemetry.exporters.metrics import (
     DRAIN_LAG,
     DROPPED,
     EXPORT_FAILURES,
-    FINDINGS,
+    FINDING_ACTIVE,
     RECORDER_ERRORS,
     UNATTRIBUTED,
 )
@@ -59,10 +59,10 @@ def _alert(
 FINDING = Health(
     alert=Alert(
         rule="stepscope-finding-active",
-        expr=f'{FINDINGS.prometheus_name}{{severity=~"high|critical"}} > 0',
+        expr=f'{FINDING_ACTIVE.prometheus_name}{{severity=~"high|critical"}} == 1',
         hold="30s",
         summary="Stepscope found a fault, with its cause",
-        description="{{ $value }} open findings of {{ $labels.rule }}, {{ $labels.severity }}. "
+        description="{{ $labels.rule }} is open, severity {{ $labels.severity }}. "
         f"{_ENGINE}",
         source="collector",
     ),
@@ -70,8 +70,8 @@ FINDING = Health(
     "label `rule` names it, `severity` says how bad it is; both are the finding's own. The finding "
     "has what no alert has: the cause, the requests that paid and what to change.",
     confirm=("stepscope diagnose --since 15m", 'stepscope query "FROM findings"'),
-    to_do="Read the finding and follow its actions. `docs/rules/` has the page of its rule. A "
-    "finding that is known can be acknowledged, or silenced with a note.",
+    to_do="Read the finding and follow its actions. `docs/rules/` has the page of its rule. An "
+    "alert is silenced where it is sent from: a finding that somebody acknowledged alerts on.",
     false_alarm="The page of its rule says when that rule stays quiet. A finding is damped before "
     "it is exported: what comes and goes does not alert each time.",
     verify="`stepscope diagnose --since 10m` lists the rule under what is well, and the series is "

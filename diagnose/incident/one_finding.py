@@ -44,26 +44,25 @@ def write_finding(
     """Yields the blocks of a finding; its own sections have headings of `level`."""
     yield Paragraph(_when(engine, finding))
     yield Paragraph(strong(finding.sentence))
-    yield Table("In short", (), tuple(_short(engine, finding)))
+    yield in_short(engine, finding)
     yield Heading(level, "What happened")
-    yield _moments(log, engine, finding)
-    yield Figure(_window_of(engine, finding))
+    yield what_happened(log, engine, finding)
+    yield Figure(window_of(engine, finding))
     yield Heading(level, "Why we believe it")
-    yield from _evidence(finding)
-    yield from _shares(finding)
+    yield from why(finding)
     if finding.affected:
         yield Heading(level, "Who paid")
-        yield from _paid(log, engine, finding)
+        yield from who_paid(log, engine, finding)
     yield Heading(level, "What to do")
-    yield from _actions(finding)
+    yield from what_to_do(finding)
     lacking = [*finding.missing, *(set(finding.data_quality) - set(engine.data_quality))]
     if lacking:
         yield Heading(level, "What this finding lacks")
         yield Bullets(tuple(code(name) if "." in name else name for name in lacking))
-    yield Details("SQL behind the numbers", tuple(_statements(finding)))
+    yield Details("SQL behind the numbers", tuple(statements(finding)))
 
 
-def _window_of(engine: EngineDiagnosis, finding: Finding) -> Scope:
+def window_of(engine: EngineDiagnosis, finding: Finding) -> Scope:
     """Returns what the charts show: the finding with a margin, inside the window."""
     opened, cleared = finding.span.opened_ts, finding.span.cleared_ts
     end = engine.scope.end_ts if cleared is None else cleared
@@ -88,6 +87,11 @@ def _when(engine: EngineDiagnosis, finding: Finding) -> Text:
 def badge(severity: Severity) -> str:
     """Returns shape and word of a severity."""
     return f"{SHAPES[severity]} {severity.name.upper()}"
+
+
+def in_short(engine: EngineDiagnosis, finding: Finding) -> Table:
+    """Returns cause, effect, cost, what users felt, and how sure that is."""
+    return Table("In short", (), tuple(_short(engine, finding)))
 
 
 def _short(engine: EngineDiagnosis, finding: Finding) -> Iterator[tuple[Text, ...]]:
@@ -129,7 +133,8 @@ def account_sentence(account: Accounting) -> str:
     return f"{said}; the engine counted {count(account.counter)}"
 
 
-def _moments(log: QueryLog, engine: EngineDiagnosis, finding: Finding) -> Block:
+def what_happened(log: QueryLog, engine: EngineDiagnosis, finding: Finding) -> Table:
+    """Returns the moments of a finding in order; those of its chain say their stage."""
     moments = moments_of(log, engine, finding)
     with_day = spans_days(moments)
     stages = {(link.ts, link.sentence): STAGES[link.stage] for link in finding.chain}
@@ -144,6 +149,12 @@ def _moments(log: QueryLog, engine: EngineDiagnosis, finding: Finding) -> Block:
         if link.ts is None:
             rows.append((NOT_MEASURED, (strong(f"{STAGES[link.stage]}: "), link.sentence)))
     return Table("What happened", ("UTC", ""), tuple(rows))
+
+
+def why(finding: Finding) -> Iterator[Block]:
+    """Yields what speaks for a finding, what was rejected, and the shares of its causes."""
+    yield from _evidence(finding)
+    yield from _shares(finding)
 
 
 def _evidence(finding: Finding) -> Iterator[Block]:
@@ -181,7 +192,8 @@ def _shares(finding: Finding) -> Iterator[Block]:
 # --------------------------------------------------------------------------------------- who paid
 
 
-def _paid(log: QueryLog, engine: EngineDiagnosis, finding: Finding) -> Iterator[Block]:
+def who_paid(log: QueryLog, engine: EngineDiagnosis, finding: Finding) -> Iterator[Block]:
+    """Yields the requests that paid, hardest hit first."""
     went_to = _went_to(log, engine, finding)
     head = (
         *("request", "its id", "times", "tokens lost", "recomputed", "time out", "waited"),
@@ -249,7 +261,8 @@ def without_empty(table: Table) -> Table:
 # -------------------------------------------------------------------------------------- what to do
 
 
-def _actions(finding: Finding) -> Iterator[Block]:
+def what_to_do(finding: Finding) -> Iterator[Block]:
+    """Yields the changes that help, what each costs, how to check and how to undo it."""
     if not finding.actions:
         yield Paragraph("No setting of this engine helps against it; see the cause.")
         return
@@ -281,7 +294,8 @@ def _codes(told: tuple[str, ...]) -> Iterator[Piece | str]:
         yield code(text)
 
 
-def _statements(finding: Finding) -> Iterator[Statement]:
+def statements(finding: Finding) -> Iterator[Statement]:
+    """Yields the statements behind a finding's numbers, each once."""
     seen: dict[str, list[str]] = {}
     for item in finding.evidence:
         seen.setdefault(item.sql, []).append(item.name)

@@ -16,10 +16,12 @@ from diagnose.replay.workload import Clients, WorkRequest
 
 MIN_FOLLOWERS = 8
 """Arrivals behind the first N from which on a loop can be told."""
-PAUSE_SHARE = 0.25
+PAUSE_SHARE = 0.6
 """A loop's typical pause is at most this share of the mean time between two arrivals."""
-LONG_PAUSE_SHARE = 0.1
-"""Nine in ten pauses are at most this share of a typical request's time."""
+LONG_PAUSE_SHARE = 1.0
+"""Nine in ten are at most this share of it, ..."""
+LASTING_SHARE = 0.1
+"""... and this share of a typical request's time."""
 _MAX_PAUSES = 4096
 
 
@@ -48,8 +50,8 @@ def detect_clients(works: Sequence[WorkRequest], ends_ns: Sequence[int | None]) 
     lasting = [end - work.arrived_ns for work, end in zip(works, ends_ns, strict=True) if end]
     typical, long_one = float(np.median(pauses)), float(np.quantile(pauses, 0.9))
     told = f"with {most} in flight at most, a request came {_seconds(typical)} after the end that "
-    is_loop = typical <= PAUSE_SHARE * between
-    if not is_loop or long_one > LONG_PAUSE_SHARE * float(np.median(lasting)):
+    longest = min(LONG_PAUSE_SHARE * between, LASTING_SHARE * float(np.median(lasting)))
+    if typical > PAUSE_SHARE * between or long_one > longest:
         return Clients(
             kind="open",
             reason=told + f"made room for it, nine in ten within {_seconds(long_one)}: too late "

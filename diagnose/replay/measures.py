@@ -34,6 +34,7 @@ QUANTITIES = (
     Quantity(name="itl_p95", label="token interval p95", unit="s"),
     Quantity(name="longest_pause_p50", label="longest pause p50", unit="s"),
     Quantity(name="longest_pause_p95", label="longest pause p95", unit="s"),
+    Quantity(name="e2e_mean", label="whole answer, mean", unit="s"),
     Quantity(
         name="output_tokens_per_second",
         label="output tokens/s",
@@ -62,6 +63,7 @@ class Measures:
     itl_p95: float | None = None
     longest_pause_p50: float | None = None
     longest_pause_p95: float | None = None
+    e2e_mean: float | None = None
     output_tokens_per_second: float | None = None
     by_cause: tuple[tuple[str, int], ...] = ()
 

@@ -41,6 +41,7 @@ class Outcome:
     ttft: Times
     itl: Times
     longest_pause: Times
+    e2e: Times
     num_output_tokens: int
     duration_ns: int
     num_steps: int
@@ -81,6 +82,7 @@ class Outcome:
             itl_p95=percentile(self.itl, 0.95),
             longest_pause_p50=percentile(self.longest_pause, 0.5),
             longest_pause_p95=percentile(self.longest_pause, 0.95),
+            e2e_mean=float(self.e2e.mean()) if len(self.e2e) else None,
             output_tokens_per_second=self.output_tokens_per_second,
             by_cause=tuple(sorted(self.by_cause.items())),
         )
@@ -103,7 +105,7 @@ class Account(StepJournal):
         self._numbers = numbers
         self._resumed_at: dict[int, int] = {}
         self._queue, self._ttft = array("d"), array("d")
-        self._itl, self._pause = array("d"), array("d")
+        self._itl, self._pause, self._e2e = array("d"), array("d"), array("d")
 
     def preempted(self, victim: Request, beneficiary: Request | None, **told: Any) -> None:
         """Counts a loss, and what had been computed again since the loss before."""
@@ -143,6 +145,7 @@ class Account(StepJournal):
 
     def _take_times(self, request: Request) -> None:
         times = request.times
+        self._e2e.append((self._clock() - times.arrived) / 1e9)
         if times.admitted is not None:
             self._queue.append((times.admitted - times.arrived) / 1e9)
         if times.first_token is None or times.last_token is None:
@@ -164,6 +167,7 @@ class Account(StepJournal):
             ttft=np.array(self._ttft),
             itl=np.array(self._itl),
             longest_pause=np.array(self._pause),
+            e2e=np.array(self._e2e),
             num_output_tokens=self.num_output_tokens,
             num_finished=self.num_finished,
             **more,

@@ -13,7 +13,7 @@ FROM preemptions WHERE {where} GROUP BY cause ORDER BY cause
 """
 _TIMES = f"""
 WITH answered AS (
-  SELECT f.*, f.queue_ns + f.prefill_ns AS ttft_ns
+  SELECT f.*, f.queue_ns + f.prefill_ns AS ttft_ns, f.ts - a.ts AS e2e_ns
   FROM request_finishes f JOIN request_arrivals a USING (engine, request)
   WHERE f.engine = {{engine}} AND f.ts BETWEEN {{start}} AND {{end}} AND a.ts >= {{start}}
     AND a."session" IS NULL
@@ -23,7 +23,8 @@ SELECT
   quantile_cont(queue_ns / 1e9, [0.5, 0.95]) AS queue,
   quantile_cont(ttft_ns / 1e9, [0.5, 0.95]) AS ttft,
   quantile_cont(mean_itl_ns / 1e9, [0.5, 0.95]) AS itl,
-  quantile_cont(max_itl_ns / 1e9, [0.5, 0.95]) AS longest_pause
+  quantile_cont(max_itl_ns / 1e9, [0.5, 0.95]) AS longest_pause,
+  avg(e2e_ns / 1e9) AS e2e_mean
 FROM answered
 """
 _OUTPUTS = """
@@ -45,6 +46,7 @@ def measure(log: QueryLog, scope: Scope, num_outputs_before: int = 0) -> Measure
     if ends["last_ts"] is not None and ends["last_ts"] > scope.start_ts:
         num_outputs = ends["num_output_tokens"] - num_outputs_before
         rate = num_outputs * 1e9 / (ends["last_ts"] - scope.start_ts)
+    e2e_mean = times.pop("e2e_mean")
     pairs = {name: times[name] or [None, None] for name in times}
     return Measures(
         num_preemptions=sum(row["num"] for row in preemptions),
@@ -58,6 +60,7 @@ def measure(log: QueryLog, scope: Scope, num_outputs_before: int = 0) -> Measure
         itl_p95=pairs["itl"][1],
         longest_pause_p50=pairs["longest_pause"][0],
         longest_pause_p95=pairs["longest_pause"][1],
+        e2e_mean=e2e_mean,
         output_tokens_per_second=rate,
         by_cause=tuple((row["cause"], row["num"]) for row in preemptions),
     )

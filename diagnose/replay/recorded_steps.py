@@ -45,7 +45,7 @@ SELECT
   coalesce(s.num_encoder_embeds, 0)::BIGINT AS num_embeds,
   coalesce(s.num_external_tokens, 0)::BIGINT AS num_external
 FROM told s LEFT JOIN ended e ON e.step = s.step
-WHERE s.nth % {every} = 0
+WHERE s.nth % {every} = 0 ORDER BY s.step
 """
 
 _Column = npt.NDArray[np.float64]
@@ -97,6 +97,7 @@ def learn_step_times(log: QueryLog, scope: Scope, config: EngineConfig, num_rows
     return fit(
         _features(columns, config)[usable],
         durations[usable],
+        columns["ts"][usable],
         gap_ns=max(0, int(np.median(gaps))) if len(gaps) else 0,
         empty_ns=int(np.median(empty)) if len(empty) else 100_000,
     )

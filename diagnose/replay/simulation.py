@@ -289,7 +289,7 @@ class _Simulation:
         for index, value in enumerate(features):
             if value > largest[index]:
                 largest[index] = value
-        return self._clock.draw(features)
+        return self._clock.draw(features, self.now)
 
     def _features_of(self, output: SchedulerOutput, num_tokens: int) -> Sequence[float]:
         """Returns the features of a step, in the order of `step_times.FEATURES`."""

@@ -3,13 +3,16 @@
 A step's time is a sum of non-negative parts, one for each of its features (`FEATURES`): least
 squares, in which a feature whose part comes out negative is left out. What is left over is kept by
 kind and size of step, and drawn from when a step is replayed; so times scatter as they did, and a
-curve that the sum cannot follow is followed all the same.
+curve that the sum cannot follow is followed all the same. A machine is not equally fast all the
+time (other work runs beside it, clocks change): how much slower than on the whole it was, in each
+stretch of the log, is a factor that a replay applies at the same time.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +38,10 @@ MIN_STEPS = 20
 _BINS = 12
 _KEPT = 4096
 """Residuals of a bin that are drawn from."""
+_DRIFT_STEPS = 64
+_MAX_STRETCHES = 512
+"""A stretch of the log has so many steps at least; there are so many stretches at most."""
+_DRIFT_LIMITS = (0.25, 4.0)
 _TRIM = 6.0
 """Residuals beyond so many typical ones take no part in the second fit."""
 
@@ -48,14 +55,20 @@ class Residuals:
 
     def bin_of(self, predicted: float) -> int:
         """Returns the bin of a predicted time."""
-        low, high = 0, len(self.edges)
-        while low < high:
-            middle = (low + high) // 2
-            if predicted < self.edges[middle]:
-                high = middle
-            else:
-                low = middle + 1
-        return low
+        return bisect_right(self.edges, predicted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """How much slower than on the whole a machine was: `factors[i]` up to `ends_ns[i]`."""
+
+    ends_ns: tuple[float, ...] = ()
+    factors: tuple[float, ...] = ()
+
+    def factor(self, now_ns: float) -> float:
+        """Returns the factor at a time; 1 behind the last stretch."""
+        index = bisect_left(self.ends_ns, now_ns)
+        return self.factors[index] if index < len(self.factors) else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +93,7 @@ class StepTimes:
     explained_ratio: float
     num_steps: int
     largest: tuple[float, ...]
+    drift: Drift = field(default_factory=Drift)
 
     def predicted(self, features: Sequence[float]) -> float:
         """Returns the sum of the parts."""
@@ -95,12 +109,13 @@ class StepClock:
         self._random = np.random.default_rng(seed)
         self._draws: list[float] = []
 
-    def draw(self, features: Sequence[float]) -> int:
-        """Returns the time of a step with these features, in ns."""
+    def draw(self, features: Sequence[float], now_ns: int) -> int:
+        """Returns the time of a step with these features that begins now, in ns."""
         times = self._times
         predicted = 0.0
         for index, coefficient in self._parts:
             predicted += coefficient * features[index]
+        predicted *= times.drift.factor(now_ns)
         is_mixed = features[PREFILL_TOKENS] > 0
         residuals = times.mixed_residuals if is_mixed else times.decode_residuals
         values = residuals.values[residuals.bin_of(predicted)]
@@ -117,13 +132,19 @@ class StepClock:
 
 
 def fit(
-    features: Floats, durations_ns: Floats, *, gap_ns: int = 0, empty_ns: int = 100_000
+    features: Floats,
+    durations_ns: Floats,
+    begins_ns: Floats,
+    *,
+    gap_ns: int = 0,
+    empty_ns: int = 100_000,
 ) -> StepTimes:
     """Returns the model of steps that scheduled something.
 
     Args:
         features: `[num_steps, NUM_FEATURES]`.
         durations_ns: `[num_steps]`.
+        begins_ns: the same, when each began, in order.
 
     Raises:
         ValueError: there are fewer than `MIN_STEPS` steps.
@@ -133,6 +154,8 @@ def fit(
     kept = _without_outliers(features, durations_ns, _non_negative(features, durations_ns))
     coefficients = _non_negative(features[kept], durations_ns[kept])
     predicted = features @ coefficients
+    drift, factors = _drift(predicted, durations_ns, begins_ns, kept)
+    predicted = predicted * factors
     left_over = durations_ns - predicted
     is_mixed = features[:, PREFILL_TOKENS] > 0
     error = np.abs(left_over[kept]).mean() / durations_ns.mean()
@@ -151,7 +174,25 @@ def fit(
         explained_ratio=max(0.0, explained),
         num_steps=len(durations_ns),
         largest=tuple(features.max(axis=0).tolist()),
+        drift=drift,
     )
+
+
+def _drift(
+    predicted: Floats, durations: Floats, begins: Floats, kept: npt.NDArray[np.bool_]
+) -> tuple[Drift, Floats]:
+    """Returns how a machine's speed changed, and the factor of each step."""
+    num_stretches = max(1, min(_MAX_STRETCHES, len(predicted) // _DRIFT_STEPS))
+    parts = np.array_split(np.arange(len(predicted)), num_stretches)
+    factors, ends = [], []
+    for part in parts:
+        usual = part[kept[part]]
+        expected = float(predicted[usual].sum())
+        ratio = float(durations[usual].sum()) / expected if expected else 1.0
+        factors.append(min(max(ratio, _DRIFT_LIMITS[0]), _DRIFT_LIMITS[1]))
+        ends.append(float(begins[part[-1]]))
+    lengths = [len(part) for part in parts]
+    return Drift(ends_ns=tuple(ends), factors=tuple(factors)), np.repeat(factors, lengths)
 
 
 def _non_negative(features: Floats, durations: Floats) -> Floats:

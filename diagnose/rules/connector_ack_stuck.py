@@ -13,8 +13,8 @@ the pool shrinks by every such request.
 
 When it stays quiet
 -------------------
-An acknowledgement that comes late holds blocks for a while and no longer. Expired leases are
-`pd-producer-lease-expiry`.
+An acknowledgement that comes late holds blocks for a while and no longer. Where saves do not end,
+nothing can be acknowledged: `connector-save-stuck`. Expired leases are `pd-producer-lease-expiry`.
 
 What to do
 ----------
@@ -47,4 +47,11 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     return judge_stage(context, RULE, STAGE)
 
 
-RULE = Rule(id="connector-ack-stuck", version=1, prefix="cas", page=__doc__ or "", decide=decide)
+RULE = Rule(
+    id="connector-ack-stuck",
+    version=2,
+    prefix="cas",
+    page=__doc__ or "",
+    decide=decide,
+    silenced_by=("connector-save-stuck",),
+)

@@ -2,8 +2,10 @@
 
 What it measures
 ----------------
-More than 1,000 steps in a row that scheduled nothing because of the encoder's budget or cache: the
-head of the queue was stopped by it, or running requests got nothing for it.
+More than 1,000 steps in a row that scheduled nothing because of the encoder's budget or cache, or
+because a chunk could not end where alignment wants it: the head of the queue was stopped by it, or
+running requests got nothing for it. Where the record has no row a request, running requests that
+get nothing count if the largest item is more than a step has room for.
 
 Why it matters
 --------------
@@ -44,13 +46,17 @@ MIN_STEPS = 1000
 """Steps in a row. Source: playbook."""
 
 WAITS = """
-    stop_reason_name(stop_reason) IN ('encoder_budget', 'encoder_cache')
+    stop_reason_name(stop_reason) IN ('encoder_budget', 'encoder_cache', 'block_alignment')
     OR EXISTS (
         FROM step_requests AS r
         WHERE r.engine = steps.engine AND r.step = steps.step
-          AND zero_reason_name(r.zero_reason) IN ('encoder_budget', 'encoder_cache')
+          AND zero_reason_name(r.zero_reason)
+              IN ('encoder_budget', 'encoder_cache', 'block_alignment')
     )
+    OR (num_zero_requests > 0 AND least(encoder_budget, encoder_cache_reclaimable) < {largest})
 """
+"""The last is for records without a row a request: somebody who runs gets nothing, and the largest
+item of all is more than the step has room for."""
 SPINS = f"num_scheduled_tokens = 0 AND num_running + num_waiting > 0 AND ({WAITS})"
 SQL = """
 SELECT mode(stop_reason_name(stop_reason)) AS reason, max(num_running + num_waiting) AS num_here,
@@ -73,7 +79,8 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     lacks = lacking(context, ID, "steps", "stop_reason", "num_scheduled_tokens")
     if lacks is not None:
         return lacks
-    stretches = read_stretches(context, SPINS)
+    largest = context.row(ITEM_SQL)["largest"] or 0
+    stretches = read_stretches(context, SPINS.format(largest=largest))
     longest = max(stretches, key=lambda stretch: stretch.num_steps, default=None)
     if longest is None or longest.num_steps <= MIN_STEPS:
         number = plural(longest.num_steps if longest else 0, "empty step")
@@ -129,7 +136,7 @@ def _finding(context: Context, spin: StepStretch) -> Finding:
 
 RULE = Rule(
     id=ID,
-    version=1,
+    version=2,
     prefix="ebz",
     page=__doc__ or "",
     decide=decide,

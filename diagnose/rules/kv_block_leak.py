@@ -14,8 +14,8 @@ release. The pool shrinks for everybody else until nobody is admitted.
 When it stays quiet
 -------------------
 Cached blocks that nobody uses count as free. A request that is larger than the pool explains it:
-`request-exceeds-kv-capacity`. Blocks that a transfer reads for a moment after a request has ended
-come back.
+`request-exceeds-kv-capacity`; so does a stage of a connector that does not end, which has a rule of
+its own. Blocks that a transfer reads for a moment after a request has ended come back.
 
 What to do
 ----------
@@ -147,5 +147,10 @@ RULE = Rule(
     prefix="kbl",
     page=__doc__ or "",
     decide=decide,
-    silenced_by=("request-exceeds-kv-capacity",),
+    silenced_by=(
+        "request-exceeds-kv-capacity",
+        "remote-kv-wait-stuck",
+        "connector-save-stuck",
+        "connector-ack-stuck",
+    ),
 )

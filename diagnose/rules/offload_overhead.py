@@ -3,8 +3,8 @@
 What it measures
 ----------------
 Time of finished loads for each loaded token, from asking to done, against the time of steps that
-mostly compute prompts for each of their tokens. The rule fires where loading takes longer and the
-KV pool was less than 60 % used (median), over 20 loads or more.
+mostly compute prompts for each of their tokens. The rule fires where the median load takes longer
+and the KV pool was less than 60 % used (median), over 20 loads or more.
 
 Why it matters
 --------------
@@ -13,8 +13,9 @@ requests are set aside while the device has nothing to do.
 
 When it stays quiet
 -------------------
-Without loads from outside there is nothing to judge, and no fault. With a full pool a slow tier may
-still be what keeps requests from being computed again and again.
+Without loads from outside there is nothing to judge, and no fault. A few late loads among quick
+ones move no median. With a full pool a slow tier may still be what keeps requests from being
+computed again and again.
 
 What to do
 ----------
@@ -51,7 +52,7 @@ SELECT count(*) AS num_loads, sum(num_tokens)::BIGINT AS num_tokens,
        sum(ended_ts - ts)::BIGINT AS asked_ns, sum(service_ns)::BIGINT AS service_ns,
        count(service_ns) AS num_served,
        min(ts) AS first_ts, max(ended_ts) AS last_ts,
-       (sum(ended_ts - ts) / nullif(sum(num_tokens), 0))::DOUBLE AS load_ns
+       median((ended_ts - ts) / num_tokens)::DOUBLE AS load_ns
 FROM connector_loads
 WHERE {where} AND outcome = 'finished' AND num_tokens > 0 AND item_key IS NULL
 """
@@ -94,7 +95,7 @@ def _finding(context: Context, seen: dict[str, Any]) -> Finding:
         severity=Severity.medium,
         span=span_to(context, seen["first_ts"], seen["last_ts"]),
         sentence=f"Loading a token through {connector_name(context.settings.kv_connector)} took "
-        f"{seen['ratio']:.1f} times as long as computing one ({loads}){queued}; "
+        f"{seen['ratio']:.1f} times as long as computing one at the median ({loads}){queued}; "
         f"{percent(seen['used'])} of the KV pool was in use",
         symptom=f"{duration(seen['load_ns'])} for a loaded token, "
         f"{duration(seen['compute_ns'])} for a computed one",

@@ -98,9 +98,9 @@ BLOCKS = _gauge(
     "stepscope.kv.blocks", "{block}", "engine state", "-",
     "KV blocks after the newest step, by who holds them.",
 )  # fmt: skip
-FINDINGS = _gauge(
-    "stepscope.findings.active", "{finding}", "engine rule severity", "lower",
-    "Findings that are open; nothing where none is.",
+FINDING_ACTIVE = _gauge(
+    "stepscope.finding.active", "", "engine rule severity", "lower",
+    "1 while a finding is open or flapping, 0 once it has cleared; nothing where none was found.",
 )  # fmt: skip
 DROPPED = _counter(
     "stepscope.records.dropped", "{row}", "engine region", "lower",
@@ -150,7 +150,7 @@ PASSED_OVER = _counter(
 
 METRICS: tuple[Metric, ...] = (
     PREEMPTIONS, UNATTRIBUTED, TOKENS_LOST, TOKENS_RECOMPUTED, TOKENS_SCHEDULED, STEPS, BLOCKS,
-    FINDINGS, DROPPED, RECORDER_ERRORS, BLIND, DRAIN_LAG, UP, HEARTBEAT_AGE, ENGINE_INFO,
+    FINDING_ACTIVE, DROPPED, RECORDER_ERRORS, BLIND, DRAIN_LAG, UP, HEARTBEAT_AGE, ENGINE_INFO,
     BUILD_INFO, SPANS_EXPORTED, EXPORT_FAILURES, PASSED_OVER,
 )  # fmt: skip
 """Every metric of the collector, in the order of its page."""

@@ -35,13 +35,11 @@ ORDER BY d.engine IN ({attached}) DESC, d.ts DESC
 LIMIT {most}
 """
 _FINDINGS = """
-SELECT engine, rule, severity, count(*) AS num
-FROM (
-  FROM findings WHERE engine IN ({engines})
-  QUALIFY row_number() OVER (PARTITION BY engine, finding ORDER BY ts DESC) = 1
-)
-WHERE cleared_ts IS NULL
-GROUP BY engine, rule, severity
+SELECT told.engine, told.rule, told.severity,
+  bool_or(now.status <> 'cleared' AND now.severity = told.severity) AS is_active
+FROM finding_changes told JOIN finding_states now USING (engine, finding)
+WHERE told.status IS NOT NULL AND told.engine IN ({engines})
+GROUP BY told.engine, told.rule, told.severity
 """
 
 
@@ -149,7 +147,7 @@ class Numbers:
             return
         for row in self._log.query(_FINDINGS.format(engines=listed)).to_pylist():
             words = (engine_hex(row["engine"]), label(row["rule"]), label(row["severity"]))
-            yield metrics.FINDINGS, Sample(words, row["num"])
+            yield metrics.FINDING_ACTIVE, Sample(words, int(row["is_active"]))
 
 
 def _counts(engine: str, totals: EngineTotals) -> Iterator[tuple[Metric, Sample]]:

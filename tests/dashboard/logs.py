@@ -19,7 +19,7 @@ from telemetry.store.files import DayFile, attach, day_files, day_of
 from telemetry.store.schema import create_tables
 from telemetry.vocabulary import EventKind
 from tests.diagnose.logs import Arrival, Clock, MemoryLog, Run, _request, config, log_of
-from tests.telemetry.log_builder import MS, START, LogBuilder, insert
+from tests.telemetry.log_builder import MS, START, LogBuilder, _dense_rows, insert
 
 ENGINE = 0x7000000000000001
 """Larger than a JavaScript number can hold exactly."""
@@ -99,6 +99,32 @@ def dying_builder() -> LogBuilder:
 
 def memory(run: Run) -> MemoryLog:
     return log_of(run.builder())
+
+
+def dense_builder(run: Run) -> LogBuilder:
+    """Returns a run's rows with those of `step_requests`, as detail `full` keeps them."""
+    builder = run.builder()
+    moments = {row["step"]: row["ts"] for row in builder.rows["steps"]}
+    for number, requests in run.recorder.step_requests:
+        for row in _dense_rows(requests):
+            builder._add("step_requests", {"step": number, "ts": moments[number]} | row)
+    return builder
+
+
+def write_dense_log(directory: Path, builder: LogBuilder) -> Path:
+    """Writes a closed step log at detail `full`; returns the directory."""
+    dense = {"step_requests": list(builder.rows["step_requests"])}
+    write_log(directory, builder)
+    builder.rows.update(dense)
+    file = DayFile(day_of(START), True, directory)
+    connection = duckdb.connect()
+    attach(connection, file, read_only=False)
+    connection.execute(f"USE {file.database}")
+    for statement in create_tables(file.database, dense=True):
+        connection.execute(statement)
+    insert(connection, builder, tables=["step_requests"])
+    connection.close()
+    return directory
 
 
 def write_log(directory: Path, *builders: LogBuilder) -> Path:

@@ -57,7 +57,7 @@ def test_a_link_shows_the_whole_window_again() -> None:
         engine=0x7000000000000001,
         start_ts=START,
         end_ts=START + 1,
-        request=60,
+        own={"request": "60"},
     )
     parameters = {name: values[0] for name, values in parse_qs(urlsplit(link).query).items()}
     assert urlsplit(link).path == "/requests"

@@ -40,7 +40,13 @@ def requests() -> None:
     app.show_requests()
 
 
-PAGES = [overview, preemptions, requests]
+def steps() -> None:
+    from dashboard import app
+
+    app.show_steps()
+
+
+PAGES = [overview, preemptions, requests, steps]
 
 
 @cache
@@ -112,7 +118,7 @@ def test_nonsense_in_the_address_is_as_good_as_absent(
     page: Callable[[], None], storm_log: Path, show: Show
 ) -> None:
     show(storm_log)
-    nonsense = dict.fromkeys(("engine", "from", "to", "request"), "<script>")
+    nonsense = dict.fromkeys(("engine", "from", "to", "request", "step"), "<script>")
     assert said(run(page, **nonsense)) == said(seen(page, storm_log))
 
 
@@ -129,7 +135,7 @@ def test_the_overview_says_the_cause_first(storm_log: Path) -> None:
 def test_the_overview_draws_seven_panels_and_the_readout(storm_log: Path) -> None:
     (chart,) = charts(seen(overview, storm_log))
     assert len(chart["vconcat"]) == 8
-    assert {param["name"] for param in chart["params"]} == {"win", "cursor"}
+    assert {param["name"] for param in chart["params"]} == {"win", "cursor", "picked"}
 
 
 def test_the_overview_shows_twelve_checks(storm_log: Path) -> None:
@@ -277,7 +283,7 @@ def test_names_from_outside_do_nothing(tmp_path: Path, show: Show) -> None:
         row["request_id"] = hostile
     builder.rows["engines"][0]["model"] = hostile
     show(logs.write_log(tmp_path / "hostile", builder))
-    for page, parameters in ((overview, {}), (preemptions, {}), (requests, {"request": "0"})):
+    for page, parameters in ((overview, {}), (preemptions, {}), (requests, {"request": "0"}), (steps, {"step": "3"})):
         test = run(page, **parameters)
         shown = [str(m.value) for m in test.markdown] + [h.proto.body for h in test.get("html")]
         live = re.compile(r"(?<!\\)(<img|\]\(javascript|\*\*b\*\*|:red\[|\$x\$)")

@@ -45,7 +45,7 @@ def _look(directory: Path, ts: int) -> Look:
     with open_log(directory) as log:
         whole = choose_window(log)
         window = replace(whole, end_ts=min(ts, whole.end_ts))
-        return look_at(diagnose(log, window), ts)
+        return look_at(diagnose(log, window, effort="none"), ts)
 
 
 def _said(directory: Path, ts: int) -> list[dict[str, Any]]:

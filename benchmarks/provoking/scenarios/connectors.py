@@ -211,7 +211,7 @@ def loads_that_hold_each_other(attempt: Attempt) -> QueryLog:
     """So many loads begin at once that no request gets the blocks beyond its own.
 
     A fault of the scheduler, put back for the run: today's lets a load begin only if it leaves
-    enough for those under way.
+    enough for those under way. `scheduler_reserve_full_isl` is off, which would hide it.
     """
     random = attempt.random
     length = random.randint(40, 60) * 16
@@ -220,7 +220,9 @@ def loads_that_hold_each_other(attempt: Attempt) -> QueryLog:
     connector = SimulatedConnector(
         num_tokens=most_of_it, load_seconds=lambda request: random.uniform(0.5, 2.0)
     )
-    engine = Recording(_config(num_blocks), random, connector=connector)
+    own = KVConnectorConfig(connector="HostMemoryConnector")
+    config = settings(num_blocks=num_blocks, kv_connector=own, scheduler_reserve_full_isl=False)
+    engine = Recording(config, random, connector=connector)
 
     def call(at: float) -> Call:
         return Call(at=at, num_prompt_tokens=length, max_tokens=about(random, 80))

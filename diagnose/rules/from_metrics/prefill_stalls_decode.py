@@ -168,6 +168,7 @@ rate({OUTPUT_TOKENS}[1m]) / avg_over_time({RUNNING}[1m])
   and rate({OUTPUT_TOKENS}[1m]) > 0
   and increase({PREEMPTIONS}[1m]) == 0
 """
+_A_MINUTE = 4  # evaluations that see the same minute
 _BESIDE, _ALONE = "stepscope:decode_pace_beside_prompts", "stepscope:decode_pace_alone"
 
 _PROMPTS, _OUTPUTS = f"rate({PROMPT_TOKENS}[1m])", f"rate({OUTPUT_TOKENS}[1m])"
@@ -186,8 +187,8 @@ ALERT = Alert(
 quantile_over_time(0.5, {_BESIDE}[15m]) / quantile_over_time(0.5, {_ALONE}[15m]) < {MAX_RATIO}
   and quantile_over_time(0.5, (rate({OUTPUT_TOKENS}[1m]) and {_BESIDE})[15m:15s])
     < {MAX_RATIO} * quantile_over_time(0.5, (rate({OUTPUT_TOKENS}[1m]) and {_ALONE})[15m:15s])
-  and count_over_time({_BESIDE}[15m]) >= {MIN_INTERVALS}
-  and count_over_time({_ALONE}[15m]) >= {MIN_INTERVALS}
+  and count_over_time({_BESIDE}[15m]) >= {MIN_INTERVALS * _A_MINUTE}
+  and count_over_time({_ALONE}[15m]) >= {MIN_INTERVALS * _A_MINUTE}
 """,
     summary="Running answers crawl while prompts are computed",
     description="A running request's output falls to {{ $value | humanizePercentage }} while "

@@ -1,4 +1,4 @@
-"""The rules as `promtool` judges them: valid, and each alert at its threshold and on look-alikes."""
+"""The rules as `promtool` judges them: valid, each alert at its threshold and on look-alikes."""
 
 from __future__ import annotations
 
@@ -34,6 +34,26 @@ def promtool(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+def judged(rule: str, document: Any, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Runs an alert's cases on the rules that it needs; all of them would take minutes."""
+    wanted = {f"stepscope:{rule.replace('-', '_')}"}
+    for group in document["groups"]:
+        for each in reversed(group["rules"]):
+            if each.get("record") in wanted or each.get("labels", {}).get("rule") == rule:
+                wanted |= set(re.findall(r"stepscope:\w+", each["expr"]))
+        group["rules"] = [
+            each
+            for each in group["rules"]
+            if each.get("record") in wanted or "record" not in each
+            if each.get("labels", {}).get("rule", rule) == rule
+        ]
+    (directory / "stepscope.rules.yml").write_text(yaml_text(document))
+    (directory / "tests").mkdir()
+    cases = directory / "tests" / "cases.yml"
+    cases.write_text((TESTS / f"{rule}.yml").read_text())
+    return promtool("test", "rules", cases)
+
+
 @needs_promtool
 def test_the_rules_are_valid() -> None:
     done = promtool("check", "rules", PROMETHEUS / "stepscope.rules.yml")
@@ -42,8 +62,14 @@ def test_the_rules_are_valid() -> None:
 
 @needs_promtool
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.rule)
-def test_an_alert_fires_where_it_should_and_only_there(alert: Any) -> None:
-    done = promtool("test", "rules", TESTS / f"{alert.rule}.yml")
+def test_an_alert_fires_where_it_should_and_only_there(alert: Any, tmp_path: Path) -> None:
+    done = judged(alert.rule, rules_document(), tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_promtool
+def test_the_whole_file_passes_too() -> None:
+    done = promtool("test", "rules", TESTS / "worker-hang.yml", TESTS / "stepscope-drain-lag.yml")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -81,9 +107,6 @@ def test_a_rule_without_one_of_its_conditions_fails_its_cases(
     for each in document["groups"][0]["rules"]:
         if each.get("record") == record:
             each["expr"] = changed
-    (tmp_path / "stepscope.rules.yml").write_text(yaml_text(document))
-    (tmp_path / "tests").mkdir()
-    cases = tmp_path / "tests" / "cases.yml"
-    cases.write_text((TESTS / f"{rule}.yml").read_text())
-    assert promtool("check", "rules", tmp_path / "stepscope.rules.yml").returncode == 0
-    assert promtool("test", "rules", cases).returncode != 0, f"no case needs {clause}"
+    done = judged(rule, document, tmp_path)
+    assert "parse error" not in done.stderr + done.stdout
+    assert done.returncode != 0, f"no case needs {clause}"

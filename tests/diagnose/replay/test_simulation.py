@@ -256,7 +256,7 @@ def test_who_had_not_ended_is_told_and_gets_at_least_what_it_had(
     assert f"{len(still_open):,} of {load.num_requests:,} requests had not ended" in load.notes[0]
 
 
-# ------------------------------------------------------------------------------- what is not a replay
+# ------------------------------------------------------------------------------------ refusals
 
 
 def test_a_setting_that_cannot_be_changed_is_refused_with_those_that_can(
@@ -267,7 +267,7 @@ def test_a_setting_that_cannot_be_changed_is_refused_with_those_that_can(
 
 
 def test_a_value_that_is_not_possible_says_why(pressed: Workload) -> None:
-    with pytest.raises(ValueError, match="watermark is 2.0"):
+    with pytest.raises(ValueError, match=r"watermark is 2\.0"):
         with_settings(pressed, watermark=2.0)
 
 

@@ -98,21 +98,22 @@ def test_an_engine_is_sixteen_hex_digits() -> None:
 def test_no_finding_is_no_series_and_not_zero() -> None:
     page = Page(LogBuilder().described())
     page.drained(1)
-    assert page.values(metrics.FINDINGS) == {}
+    assert page.values(metrics.FINDING_ACTIVE) == {}
 
 
-def test_findings_count_while_they_are_open() -> None:
+def test_a_finding_is_one_while_it_is_open_and_zero_afterwards() -> None:
     page = Page(LogBuilder().described())
     page.drained(1)
-    page.finding(1, "a", 10)
-    page.finding(1, "b", 10)
-    page.finding(1, "b", 20)
-    page.finding(1, "c", 10)
-    page.finding(1, "c", 20, cleared_ts=20)
-    page.finding(1, "d", 10, rule="seq-slot-limit", severity="info")
-    assert page.values(metrics.FINDINGS) == {
-        (HEX, "kv-preemption-pressure", "high"): 2,
-        (HEX, "seq-slot-limit", "info"): 1,
+    page.finding(1, "kvp-1", 10)
+    page.finding(1, "pin-1", 10, rule="priority-inversion")
+    page.finding(1, "pin-1", 20, rule="priority-inversion", cleared_ts=20)
+    page.finding(1, "ssl-1", 10, rule="seq-slot-limit", severity="medium")
+    page.finding(1, "ssl-1", 20, rule="seq-slot-limit", severity="high")
+    assert page.values(metrics.FINDING_ACTIVE) == {
+        (HEX, "kv-preemption-pressure", "high"): 1,
+        (HEX, "priority-inversion", "high"): 0,
+        (HEX, "seq-slot-limit", "medium"): 0,
+        (HEX, "seq-slot-limit", "high"): 1,
     }
 
 

@@ -154,7 +154,7 @@ def test_promql_on_the_collectors_page_equals_sql(log: Path, tmp_path: Path) -> 
         assert server.by("stop_reason", by_reason) == stops
         assert server.number("max(stepscope_preemption_unattributed)") == 0
         assert server.number("max(stepscope_recorder_blind)") == 0
-        assert server.ask("stepscope_findings_active") == []
+        assert server.ask("stepscope_finding_active") == []
         (by_model,) = wait_until(lambda: server.ask(QUERY))
         assert by_model["metric"] == {"model": "scripted"}
         (info,) = server.ask("stepscope_engine_info")

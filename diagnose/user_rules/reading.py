@@ -1,0 +1,307 @@
+"""Makes a rule of a file, or says what is wrong with it and on which line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import duckdb
+
+from diagnose.finding import Applies, CauseKind, Level, Severity
+from diagnose.rule import PAGE_SECTIONS
+from diagnose.rules import RULES
+from diagnose.user_rules.definition import (
+    COMPARISONS,
+    PLACEHOLDERS,
+    ActionTemplate,
+    Comparison,
+    Condition,
+    Enough,
+    Expected,
+    Judges,
+    Threshold,
+    Trial,
+    UserRule,
+)
+from diagnose.user_rules.document import Fields, fail, read_document, shown
+from diagnose.user_rules.template import FORMATS, fill_statement, names_in
+from telemetry.errors import StepscopeError
+from telemetry.sql import VIEWS
+from telemetry.sql.schema import BASE_TABLES
+from telemetry.store.statement import checked_statement
+
+MAX_TITLE_CHARS = 120
+MAX_TEMPLATE_CHARS = 400
+MAX_TRIALS = 50
+_ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+")
+_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+_UNDERLINE = re.compile(r"^-{3,}\s*$", re.MULTILINE)
+_RESERVED = ("not-enough-data", "undetermined", "no-scheduler-fault")
+SPAN_COLUMNS = ("opened_ts", "last_ts")
+"""Columns with which a statement may say since when it was so, and until when."""
+
+
+def read_rule(path: Path) -> UserRule:
+    """Returns the rule in a file.
+
+    Raises:
+        UserRuleError: it is none; the message says where, what, and how to mend it.
+    """
+    file = read_document(path)
+    own_id = _read_id(file)
+    thresholds = _read_thresholds(file)
+    sql = file.text("sql")
+    finding, healthy, cause = (
+        file.mapping("finding"),
+        file.mapping("healthy"),
+        file.mapping("cause"),
+    )
+    conditions = _read_conditions(finding, thresholds)
+    impact, trust = file.maybe_mapping("impact"), file.maybe_mapping("confidence")
+    rule = UserRule(
+        path=path,
+        id=own_id,
+        version=file.integer("version", least=1),
+        title=_line(file, "title", MAX_TITLE_CHARS),
+        severity=Severity[file.choice("severity", tuple(Severity.__members__))],
+        sections=_read_sections(file),
+        thresholds=tuple(thresholds.values()),
+        judges=cast("Judges", file.choice("judges", get_args(Judges), "steps")),
+        needs=_read_needs(file),
+        sql=sql,
+        sql_line=file.line_of("sql"),
+        enough=_read_enough(file, thresholds),
+        conditions=conditions,
+        sentence=_line(finding, "sentence"),
+        symptom=_line(finding, "symptom"),
+        healthy_name=_line(healthy, "name", MAX_TITLE_CHARS),
+        healthy_number=_line(healthy, "number"),
+        cause_kind=cast("CauseKind", cause.choice("kind", get_args(CauseKind))),
+        cause=_line(cause, "sentence"),
+        confidence="medium"
+        if trust is None
+        else cast("Level", trust.choice("level", get_args(Level))),
+        confidence_why="a rule of one's own" if trust is None else _line(trust, "why"),
+        cost=() if impact is None else impact.texts("cost"),
+        users=() if impact is None else impact.texts("users"),
+        actions=tuple(_read_action(each) for each in file.mappings("actions")),
+        silenced_by=file.texts("silenced_by"),
+        trials=_read_trials(file),
+    )
+    for part in (finding, healthy, cause, impact, trust, file):
+        if part is not None:
+            part.done()
+    _check_sql(file, rule)
+    _check_templates(file, rule)
+    return rule
+
+
+def _read_id(file: Fields) -> str:
+    own_id = file.text("id", most=MAX_TITLE_CHARS)
+    if not _ID.fullmatch(own_id):
+        file.fail("id", f"is {shown(own_id)}: write small letters and digits, words joined by -")
+    if own_id in RULES or own_id in _RESERVED:
+        file.fail("id", f"{own_id} is a rule of Stepscope's own: choose another name")
+    return own_id
+
+
+def _line(fields: Fields, name: str, most: int = MAX_TEMPLATE_CHARS) -> str:
+    """Returns a text of a single line; a folded one is joined."""
+    return " ".join(fields.text(name, most=most).split())
+
+
+def _read_sections(file: Fields) -> tuple[tuple[str, str], ...]:
+    page = file.mapping("page")
+    sections = []
+    for heading in PAGE_SECTIONS:
+        text = page.text(heading)
+        if _UNDERLINE.search(text):
+            page.fail(heading, "has a line of dashes, which begins a section: take it out")
+        sections.append((heading, text))
+    page.done(known=f"a page has the sections {', '.join(PAGE_SECTIONS)}")
+    return tuple(sections)
+
+
+def _read_thresholds(file: Fields) -> dict[str, Threshold]:
+    found = {}
+    named = file.mapping("thresholds")
+    for name in named.names:
+        if not _NAME.fullmatch(name) or name in PLACEHOLDERS:
+            named.fail(name, "is no name for a threshold: write small letters, digits and _")
+        each = named.mapping(name)
+        found[name] = Threshold(name=name, value=each.number("value"), source=_line(each, "source"))
+        each.done()
+    if not found:
+        file.fail("thresholds", "is empty: name the number that decides, and its source")
+    return found
+
+
+def _threshold(fields: Fields, name: str, thresholds: dict[str, Threshold]) -> Threshold:
+    wanted = fields.text(name)
+    if wanted not in thresholds:
+        there = ", ".join(thresholds)
+        fields.fail(name, f"{shown(wanted)} is no threshold: name one of {there}, or add it there")
+    return thresholds[wanted]
+
+
+def _read_conditions(finding: Fields, thresholds: dict[str, Threshold]) -> tuple[Condition, ...]:
+    conditions = []
+    for each in finding.mappings("when"):
+        compared = [word for word in COMPARISONS if word in each]
+        if len(compared) != 1:
+            each.fail("column", f"is compared {len(compared)} times: use one of {_words()}")
+        column = _column(each, "column")
+        conditions.append(
+            Condition(
+                column=column,
+                comparison=cast("Comparison", compared[0]),
+                threshold=_threshold(each, compared[0], thresholds),
+                name=each.maybe_text("name", most=MAX_TITLE_CHARS) or column.replace("_", " "),
+                unit=each.maybe_text("unit", most=20) or "",
+            )
+        )
+        each.done(known=f"a condition has column, name, unit and one of {_words()}")
+    if not conditions:
+        finding.fail("when", "is missing: say which column is compared with which threshold")
+    return tuple(conditions)
+
+
+def _words() -> str:
+    return ", ".join(COMPARISONS)
+
+
+def _column(fields: Fields, name: str) -> str:
+    column = fields.text(name, most=64)
+    if not _NAME.fullmatch(column):
+        fields.fail(name, f"{shown(column)} is no column: write small letters, digits and _")
+    return column
+
+
+def _read_enough(file: Fields, thresholds: dict[str, Threshold]) -> Enough | None:
+    enough = file.maybe_mapping("enough")
+    if enough is None:
+        return None
+    read = Enough(
+        column=_column(enough, "column"), threshold=_threshold(enough, "at_least", thresholds)
+    )
+    enough.done()
+    return read
+
+
+def _read_needs(file: Fields) -> tuple[tuple[str, str], ...]:
+    needs = []
+    for each in file.texts("needs"):
+        table, _, column = each.partition(".")
+        columns = _columns_of(table)
+        if not columns:
+            file.fail("needs", f"{shown(table)} is no table or view: docs/step-log.md lists them")
+        if column not in columns:
+            file.fail("needs", f"{table} has no column {shown(column)}: {', '.join(columns)}")
+        if not {"engine", "ts"} <= set(columns):
+            file.fail(
+                "needs", f"{table} has no engine and ts, so that no window fits: name another"
+            )
+        needs.append((table, column))
+    return tuple(needs)
+
+
+def _columns_of(table: str) -> tuple[str, ...]:
+    if table in VIEWS:
+        return tuple(column.name for column in VIEWS[table].columns)
+    return tuple(column.name for column in BASE_TABLES.get(table, ()))
+
+
+def _read_action(fields: Fields) -> ActionTemplate:
+    action = ActionTemplate(
+        what=_line(fields, "what"),
+        flag=fields.maybe_text("flag", most=64),
+        to=fields.maybe_text("to", most=64),
+        applies=cast("Applies", fields.choice("applies", get_args(Applies))),
+        trade_off=_line(fields, "trade_off"),
+        verify=fields.maybe_text("verify", most=200) or "stepscope diagnose --since 10m",
+        revert=fields.maybe_text("revert", most=200) or "as it was",
+    )
+    if (action.flag is None) != (action.to is None):
+        fields.fail("flag", "flag and to go together: give both, or say it in `what`")
+    fields.done()
+    return action
+
+
+def _read_trials(file: Fields) -> tuple[Trial, ...]:
+    trials = tuple(_read_trial(each) for each in file.mappings("tests"))
+    if len(trials) > MAX_TRIALS:
+        file.fail(
+            "tests", f"are {len(trials):,} and {MAX_TRIALS} is the most: keep the telling ones"
+        )
+    if not any(trial.expect == "finding" for trial in trials):
+        file.fail("tests", "none expects a finding: add a case in which the rule fires")
+    if all(trial.expect == "finding" for trial in trials):
+        file.fail("tests", "all expect a finding: add a case in which the rule is silent")
+    return trials
+
+
+def _read_trial(fields: Fields) -> Trial:
+    name = _line(fields, "name", MAX_TITLE_CHARS)
+    if ("rows" in fields) == ("log" in fields):
+        fields.fail("name", f"{shown(name)} has to have either rows or log: give one of them")
+    tables = fields.maybe_mapping("log")
+    trial = Trial(
+        name=name,
+        line=fields.line,
+        rows=tuple(fields.rows("rows")) if "rows" in fields else None,
+        tables=() if tables is None else tuple(_read_table(tables, each) for each in tables.names),
+        expect=cast("Expected", fields.choice("expect", get_args(Expected))),
+        says=fields.maybe_text("says", most=MAX_TEMPLATE_CHARS),
+    )
+    fields.done()
+    return trial
+
+
+def _read_table(tables: Fields, name: str) -> tuple[str, str | tuple[dict[str, Any], ...]]:
+    if name not in BASE_TABLES:
+        tables.fail(name, f"is no table of a log: {', '.join(BASE_TABLES)}")
+    if tables.is_text(name):
+        return name, tables.text(name)
+    rows = tuple(tables.rows(name))
+    known = _columns_of(name)
+    for row in rows:
+        for column in row:
+            if column not in known:
+                tables.fail(name, f"has no column {shown(column)}: docs/step-log.md lists them")
+    return name, rows
+
+
+def _check_sql(file: Fields, rule: UserRule) -> None:
+    """Looks at the statement as at any reader's, before it is ever run."""
+    known = {*PLACEHOLDERS, *(each.name for each in rule.thresholds)}
+    for name, form in names_in(rule.sql):
+        if name not in known or form:
+            written = name if form is None else f"{name}:{form}"
+            file.fail("sql", f"{{{written}}} is neither of {_braced(known)}: write one of these")
+    if not {name for name, _ in names_in(rule.sql)} & {"where", "engine"}:
+        file.fail("sql", "looks at all engines and times: add {where}, or {engine}, {start}, {end}")
+    numbers: dict[str, object] = {"where": "true", "engine": 0, "start": 0, "end": 0}
+    numbers |= {each.name: each.value for each in rule.thresholds}
+    with duckdb.connect() as connection:
+        try:
+            checked_statement(connection, fill_statement(rule.sql, numbers))
+        except StepscopeError as error:
+            file.fail("sql", str(error))
+
+
+def _braced(names: set[str]) -> str:
+    return ", ".join(f"{{{name}}}" for name in sorted(names))
+
+
+def _check_templates(file: Fields, rule: UserRule) -> None:
+    texts = [rule.sentence, rule.symptom, rule.healthy_number, rule.cause, rule.confidence_why]
+    texts += [*rule.cost, *rule.users]
+    texts += [text for each in rule.actions for text in (each.what, each.to or "")]
+    for text in texts:
+        for name, form in names_in(text):
+            if form is not None and form not in FORMATS:
+                known = ", ".join(FORMATS)
+                fail(
+                    file.path, None, f"{{{name}:{form}}} has an unknown format: use one of {known}"
+                )

@@ -1,0 +1,267 @@
+"""The report as one file: what stands in it, what it may never hold, how it opens and prints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboard.report.page import POLICY, to_html
+from dashboard.report.svg import embedded
+from dashboard.report.writing import html_report, markdown_report
+from diagnose.diagnosis import diagnose
+from diagnose.document import Document, Heading, Paragraph, Statement, Table, code, strong
+from stepscope import main
+from telemetry.store import open_log
+from tests.dashboard.browsing import chromium, needs_chromium
+from tests.dashboard.logs import storm, write_log
+
+HOSTILE = "\"'><script>alert(1)</script><img src=//evil.example/x onerror=alert(1)>\x1b[31m\u202e"
+
+
+class Reading(HTMLParser):
+    """The elements of a page, its words, and every attribute that names an address."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.addresses: list[str] = []
+        self.attributes: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            self.attributes.append(name)
+            if name in ("src", "href", "xlink:href", "action", "data", "srcset"):
+                self.addresses.append(value or "")
+        if tag not in ("meta", "link", "br", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> closes something else"
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def said(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def report_of(log: Path) -> str:
+    with open_log(log) as opened:
+        return html_report(opened, diagnose(opened))
+
+
+@pytest.fixture(scope="module")
+def storm_page(storm_log: Path) -> str:
+    return report_of(storm_log)
+
+
+@pytest.fixture(scope="module")
+def hostile_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    builder = storm().builder()
+    builder.rows["engines"][0] |= {"model": HOSTILE, "version": HOSTILE}
+    for row in builder.rows["request_arrivals"]:
+        row["request_id"] = HOSTILE
+    return write_log(tmp_path_factory.mktemp("hostile"), builder)
+
+
+LOGS = ["storm_log", "calm_log", "interrupted_log", "empty_log", "scraped_log", "hostile_log"]
+
+
+@pytest.fixture(scope="module", params=LOGS)
+def any_page(request: pytest.FixtureRequest) -> str:
+    return report_of(request.getfixturevalue(request.param))
+
+
+# -------------------------------------------------------------------------------- every kind of log
+
+
+def test_a_report_names_no_address(any_page: str) -> None:
+    page = Reading(any_page)
+    assert page.addresses == []
+    assert not re.search(r"(?:https?:)?//[a-z]", any_page.replace("//evil.example", ""))
+    assert "url(" not in re.sub(r"url\(#[^)]+\)", "", any_page)
+    assert "@import" not in any_page
+
+
+def test_a_report_runs_nothing(any_page: str) -> None:
+    page = Reading(any_page)
+    forbidden = {"script", "iframe", "object", "embed", "img", "link", "form", "foreignobject"}
+    assert not set(page.tags) & forbidden
+    assert not [name for name in page.attributes if name.startswith("on")]
+    assert f'content="{POLICY}"' in any_page
+
+
+def test_a_report_is_whole_html(any_page: str) -> None:
+    page = Reading(any_page)
+    assert page.open == []
+    assert page.tags.count("h1") == 1
+    assert page.tags.count("title") == 1
+
+
+def test_ids_of_two_charts_never_meet(any_page: str) -> None:
+    ids = re.findall(r' id="([^"]+)"', any_page)
+    assert len(ids) == len(set(ids))
+
+
+def test_no_control_character_is_left(any_page: str) -> None:
+    assert "\x1b" not in any_page
+    assert "\u202e" not in any_page
+
+
+# ------------------------------------------------------------------------------------- one finding
+
+
+def test_a_finding_has_its_charts_in_both_themes_with_their_numbers(storm_page: str) -> None:
+    assert storm_page.count("<figure") == 2
+    assert storm_page.count('<div class="light"><svg') == 2
+    assert storm_page.count('<div class="dark"><svg') == 2
+    assert storm_page.count("; its numbers follow as a table") == 2
+    assert "The same in numbers, a row for each" in storm_page
+
+
+def test_the_page_says_what_the_markdown_says(storm_log: Path, storm_page: str) -> None:
+    with open_log(storm_log) as log:
+        found = diagnose(log)
+        markdown = markdown_report(log, found)
+    said = Reading(storm_page).said()
+    for heading in re.findall(r"^#+ (.+)$", markdown, re.MULTILINE):
+        assert heading in said
+    assert found.findings[0].sentence in said
+    for item in found.findings[0].evidence:
+        assert item.name in said
+
+
+def test_the_numbers_of_the_chart_are_those_of_the_account(
+    storm_log: Path, storm_page: str
+) -> None:
+    with open_log(storm_log) as log:
+        account = diagnose(log).engines[0].accounting
+    table = re.search(r'<table[^>]*aria-label="The same in numbers, a row.*?</table>', storm_page)
+    assert table is not None
+    rows = re.findall(r"<tr>(.*?)</tr>", table[0])[1:]
+    preempted = [re.findall(r"<td[^>]*>(.*?)</td>", row)[6] for row in rows]
+    assert sum(int(cell.replace(",", "")) for cell in preempted) == account.num_rows
+
+
+def test_text_from_outside_is_shown_as_it_is(hostile_log: Path) -> None:
+    page = report_of(hostile_log)
+    assert "<script>alert" in Reading(page).said()
+    assert "&lt;script&gt;" in page
+
+
+def test_a_calm_report_is_healthy_in_words_shape_and_colour(calm_log: Path) -> None:
+    page = report_of(calm_log)
+    assert '<span class="badge well">✓ HEALTHY</span>' in page
+    assert '<p class="lead well">Nobody waited for the scheduler.' in page
+
+
+def test_pieces_are_escaped_in_every_block() -> None:
+    blocks = (
+        Heading(1, HOSTILE),
+        Paragraph((HOSTILE, strong(HOSTILE), code(HOSTILE))),
+        Table(HOSTILE, (HOSTILE,), ((HOSTILE,),)),
+        Statement(HOSTILE, HOSTILE),
+    )
+    page = Reading(to_html(Document(HOSTILE, blocks)))
+    assert "script" not in page.tags
+    assert "img" not in page.tags
+
+
+def test_a_chart_keeps_no_namespace_and_gets_ids_of_its_own() -> None:
+    svg = '<svg xmlns="http://www.w3.org/2000/svg" width="9" viewBox="0 0 900 50">'
+    inside = '<clipPath id="clip0"/><g clip-path="url(#clip0)" aria-label="x">1.23456</g></svg>'
+    assert embedded(svg + inside, prefix="a", width=600) == (
+        '<svg viewBox="0 0 600 50" aria-hidden="true">'
+        '<clipPath id="aclip0"/><g clip-path="url(#aclip0)">1.23</g></svg>'
+    )
+
+
+# ----------------------------------------------------------------------------------- the command
+
+
+def test_the_command_writes_one_file(
+    storm_log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "report.html"
+    assert main(["report", "--log", str(storm_log), "--output", str(path)]) == 0
+    assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
+    assert "The KV pool holds 9" in capsys.readouterr().err
+    assert path.read_text().startswith("<!doctype html>")
+
+
+def test_markdown_goes_to_standard_output(
+    storm_log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "--log", str(storm_log), "--markdown"]) == 0
+    assert capsys.readouterr().out.startswith("# KV preemption pressure on tiny-llama")
+
+
+def test_too_little_data_is_said_by_the_exit_code(empty_log: Path, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    assert main(["report", "--log", str(empty_log), "--output", str(path)]) == 3
+    assert "Nothing recorded yet." in path.read_text()
+
+
+def test_an_unknown_finding_names_those_that_there_are(
+    storm_log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "--log", str(storm_log), "--finding", "nope"]) == 2
+    assert re.search(r"no finding 'nope' .*there are kvp-", capsys.readouterr().err)
+
+
+# ------------------------------------------------------------------------------ in a real browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as running:
+        yield running
+
+
+@pytest.mark.browser
+@needs_chromium
+@pytest.mark.parametrize("name", LOGS)
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_it_opens_from_a_disk_without_a_complaint(
+    browser: Any, request: pytest.FixtureRequest, tmp_path: Path, name: str, theme: str
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(report_of(request.getfixturevalue(name)))
+    page = browser.new_page(color_scheme=theme)
+    told: list[str] = []
+    page.on("console", lambda message: told.append(message.text))
+    page.on("pageerror", lambda error: told.append(str(error)))
+    page.on("dialog", lambda dialog: told.append(dialog.message))
+    page.on("request", lambda asked: told.append(asked.url) if asked.url != path.as_uri() else None)
+    page.goto(path.as_uri())
+    assert told == []
+    shown = page.locator("figure svg:visible").count()
+    assert shown == page.locator("figure").count()
+    page.close()
+
+
+@pytest.mark.browser
+@needs_chromium
+def test_it_prints_light_in_numbered_pages(browser: Any, storm_page: str, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(storm_page)
+    page = browser.new_page(color_scheme="dark")
+    page.goto(path.as_uri())
+    page.emulate_media(media="print")
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == "rgb(255, 255, 255)"
+    assert page.locator("figure .light:visible").count() == 2
+    assert page.locator("figure .dark:visible").count() == 0
+    printed = page.pdf(prefer_css_page_size=True, print_background=True)
+    num_pages = len(re.findall(rb"/Type\s*/Page\b", printed))
+    assert 2 <= num_pages <= 5
+    page.close()
