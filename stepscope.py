@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+ANALYST = "diagnose.analyst"
+"""The program that a collector keeps beside itself: telemetry knows no rules."""
+
 EXTRAS = {
     "collect": (
         *("duckdb", "pyarrow", "rich", "opentelemetry", "prometheus_client"),
@@ -70,7 +73,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     wiring = engine.commands.ServeWiring(recorder_factory=_recorder_factory, prepare=_prepare)
     engine.commands.add_commands(commands, [log], wiring)
-    telemetry.commands.add_commands(commands, [log])
+    telemetry.commands.add_commands(commands, [log], analyst=ANALYST)
     telemetry.step_command.add_commands(commands, [log])
     diagnose.commands.add_commands(commands, [log])
     diagnose.life.commands.add_commands(commands, [log])
@@ -111,6 +114,7 @@ def _prepare(options: argparse.Namespace, server: Server) -> None:
                 options.log,
                 detail=chosen_detail(options.detail, os.environ),
                 linger_seconds=options.linger,
+                analyst=None if options.no_analyst else ANALYST,
             )
         )
 

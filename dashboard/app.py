@@ -9,7 +9,7 @@ import streamlit as st
 from dashboard import header, session, states, style, width
 from dashboard.session import Page
 from dashboard.theme import logo
-from dashboard.views import overview, preemptions, requests, steps
+from dashboard.views import findings, overview, preemptions, requests, steps
 from telemetry.errors import StepscopeError
 
 WAIT_SECONDS = 3  # how often an empty page looks whether something has been recorded
@@ -58,6 +58,11 @@ def show_steps() -> None:
     _shown(steps.draw, "steps")
 
 
+def show_findings() -> None:
+    """What was found, what is well and what could not be judged; one of them as a report."""
+    _shown(findings.draw, "findings")
+
+
 def go_to_overview() -> None:
     """An address without a page means the first one."""
     st.switch_page(st.session_state["pages"]["overview"])
@@ -72,6 +77,7 @@ def main() -> None:
         "preemptions": st.Page(show_preemptions, title="Preemptions", url_path="preemptions"),
         "requests": st.Page(show_requests, title="Requests", url_path="requests"),
         "steps": st.Page(show_steps, title="Steps", url_path="steps"),
+        "findings": st.Page(show_findings, title="Findings", url_path="findings"),
     }
     st.session_state["pages"] = pages
     home = st.Page(go_to_overview, title="Stepscope", default=True, visibility="hidden")

@@ -96,8 +96,8 @@ def _find(log: Path, finding_id: str) -> Finding:
 def _path_of(finding: Finding) -> str:
     from diagnose.words import engine_hex
 
-    page = "preemptions" if finding.rule.startswith("kv-preemption") else "overview"
-    return f"/{page}?{urlencode({'engine': engine_hex(finding.engine)})}"
+    parameters = {"finding": finding.id, "engine": engine_hex(finding.engine)}
+    return f"/findings?{urlencode(parameters)}"
 
 
 def _port(text: str) -> int:

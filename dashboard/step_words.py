@@ -6,6 +6,7 @@ Facts in, words out: no log and no Streamlit. `–` was not measured; `0` was co
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -119,15 +120,26 @@ def evictions(facts: StepFacts) -> list[dict[str, str]]:
     """Returns a line an eviction, in order: who asked, who paid, what it brought."""
     return [
         {
-            "#": str(number),
+            "no.": str(number),
             "who asked": _who_asked(event),
             "who paid": f":orange[▼] evicts **{event['request']}**",
             "blocks freed": count(event["num_blocks_freed"]),
             "tokens lost": count(event["num_computed_tokens_lost"]),
-            "rule": _rule(event),
         }
         for number, event in enumerate(facts.preemptions(), 1)
     ]
+
+
+def rules(facts: StepFacts) -> str:
+    """Returns by which rule the victims were chosen, and how many were evicted in vain."""
+    events = facts.preemptions()
+    counted = Counter(str(event["victim_rule"] or NOT_MEASURED) for event in events)
+    told = ", ".join(
+        in_markdown(rule) + (f" {number:,}" if len(counted) > 1 else "")
+        for rule, number in counted.most_common()
+    )
+    in_vain = sum(event["beneficiary_allocated"] == 0 for event in events)
+    return f"victims chosen by: {told}" + (f"; {in_vain:,} in vain" if in_vain else "")
 
 
 def _who_asked(event: Row) -> str:
@@ -138,11 +150,6 @@ def _who_asked(event: Row) -> str:
     return (
         f"**{event['beneficiary']}** needs {needs}, {count(event['num_blocks_free_before'])} free"
     )
-
-
-def _rule(event: Row) -> str:
-    rule = str(event["victim_rule"] or NOT_MEASURED).replace("_", " ")
-    return f"{rule}, in vain" if event["beneficiary_allocated"] == 0 else rule
 
 
 def served(facts: StepFacts) -> list[dict[str, Any]]:

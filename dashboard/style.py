@@ -6,6 +6,18 @@ from dashboard import colours
 from dashboard.colours import Theme
 from diagnose.finding import Severity
 
+MOST_COLUMNS = 9
+"""Columns of a document's table, of which each may be one of numbers."""
+
+
+def _numbers_at_the_right() -> str:
+    """Returns the rule for tables whose key names their columns of numbers: `doc-paid-c1-c3`."""
+    chosen = ",".join(
+        f'[class*="st-key-doc-"][class*="-c{column}"] :is(td, th):nth-child({column})'
+        for column in range(1, MOST_COLUMNS + 1)
+    )
+    return f"{chosen} {{text-align:right !important;}}"
+
 
 def sheet(theme: Theme) -> str:
     """Returns the style sheet of every page. Nothing from a log is in it."""
@@ -19,6 +31,9 @@ def sheet(theme: Theme) -> str:
     text, border, panel = (c.of(theme) for c in (colours.TEXT, colours.BORDER, colours.PANEL))
     return f"""<style>
 {edges}
+{_numbers_at_the_right()}
+[data-testid="stMarkdownContainer"] code {{color:{text};}}
+[class*="st-key-doc-"] code {{font-size:0.78rem; white-space:normal;}}
 [class*="st-key-card-"][class*="-quiet"] {{border-left:4px solid {muted} !important;}}
 [class*="st-key-verdict-"][class*="-healthy"] {{border-left:4px solid {healthy} !important;}}
 [class*="st-key-verdict-"] {{background:{panel}; border-radius:6px;}}
@@ -69,6 +84,7 @@ def sheet(theme: Theme) -> str:
 [data-testid="stTable"] td, [data-testid="stTable"] td * {{max-width:none !important;}}
 [data-testid="stTable"] p {{font-size:0.84rem;}}
 .st-key-batch thead {{display:none;}}
+.st-key-evictions td:nth-child(3) {{white-space:nowrap;}}
 .st-key-batch td:last-child, .st-key-waiting td:last-child, .st-key-waiting th:last-child,
 .st-key-evictions td:nth-child(n+4), .st-key-evictions th:nth-child(n+4),
 .st-key-changes td:last-child, .st-key-changes th:last-child,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboard import checks, colours, header
+from dashboard import checks, colours, header, links
 from dashboard.checks import Check
 from dashboard.colours import Theme
 from dashboard.queries import panels
@@ -13,11 +13,9 @@ from dashboard.style import MARKDOWN_COLOURS, SEVERITY_WORDS
 from dashboard.untrusted import in_html, in_markdown
 from diagnose.diagnosis import EngineDiagnosis
 from diagnose.finding import NO_FAULT, Action, Finding
-from diagnose.finding_text import write_finding
-from diagnose.lines import Report
+from diagnose.finding_text import when_of
 from diagnose.metric_facts import MetricFacts
 from diagnose.metric_report import calm_numbers
-from diagnose.words import duration, time_of_day
 
 SENTENCE = 300
 """Characters of a sentence that are shown."""
@@ -36,12 +34,14 @@ def band(page: Page, engine: EngineDiagnosis) -> None:
         with actions:
             _buttons(page, engine, worst)
     for finding in engine.findings[1:3]:
-        st.markdown(f"{_badge(finding)} {in_markdown(finding.sentence, SENTENCE)}")
+        path = links.path(page, "findings", finding=finding.id)
+        said = in_markdown(finding.sentence, SENTENCE)
+        st.markdown(f"{_badge(finding)} [{in_markdown(finding.rule)}]({path}) {said}")
 
 
 def _say(engine: EngineDiagnosis, finding: Finding) -> None:
     confidence = f"confidence {finding.confidence.level}: {finding.confidence.why}"
-    meta = f"{finding.rule}  ·  {_when(finding, engine)}  ·  {confidence}"
+    meta = f"{finding.rule}  ·  {when_of(finding, engine.scope.end_ts)}  ·  {confidence}"
     st.markdown(f"{_badge(finding)}  :gray[:small[{in_markdown(meta, SENTENCE)}]]")
     st.markdown(f"### {in_markdown(engine.verdict.sentence, SENTENCE)}")
     cost = _sentences(finding.impact.cost)
@@ -63,14 +63,6 @@ def _badge(finding: Finding) -> str:
     return f":{MARKDOWN_COLOURS[finding.severity]}[**{shape} {word}**]"
 
 
-def _when(finding: Finding, engine: EngineDiagnosis) -> str:
-    opened, cleared = finding.span.opened_ts, finding.span.cleared_ts
-    if cleared is None:
-        lasted = duration(max(engine.scope.end_ts - opened, 0))
-        return f"open since {time_of_day(opened)}, {lasted}"
-    return f"cleared {time_of_day(cleared)} after {duration(cleared - opened)}"
-
-
 def _buttons(page: Page, engine: EngineDiagnosis, finding: Finding) -> None:
     number = engine.accounting.num_rows
     if number:
@@ -80,7 +72,7 @@ def _buttons(page: Page, engine: EngineDiagnosis, finding: Finding) -> None:
     if finding.actions and st.button("What would fix it", width="stretch", key="fix"):
         _show_actions(finding)
     if st.button("Report", width="stretch", key="report"):
-        _show_report(engine, finding)
+        links.show("findings", finding=finding.id)
 
 
 @st.dialog("What would fix it", width="large")
@@ -103,13 +95,6 @@ def _action(action: Action) -> str:
         f":gray[revert: {in_markdown(action.revert, SENTENCE)}]",
     ]
     return "  \n".join(lines)
-
-
-@st.dialog("Report", width="large")
-def _show_report(engine: EngineDiagnosis, finding: Finding) -> None:
-    report = Report()
-    write_finding(report, finding, engine.accounting)
-    st.code(report.text(), language=None)
 
 
 def _calm(engine: EngineDiagnosis) -> None:

@@ -7,6 +7,8 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
+from diagnose.user_rules.commands import add_command as add_rules
+from diagnose.user_rules.commands import add_rules_option
 from diagnose.whatif_command import add_whatif
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ def add_commands(
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
     parents: list[argparse.ArgumentParser],
 ) -> None:
-    """Registers `diagnose` and `whatif`."""
+    """Registers `diagnose`, `whatif` and `rules`."""
     parser = commands.add_parser(
         "diagnose",
         parents=parents,
@@ -49,8 +51,10 @@ def add_commands(
     )
     parser.add_argument("--ascii", action="store_true", help="no signs beyond ASCII")
     parser.add_argument("--sql", metavar="ID", help="print the SQL behind a finding")
+    add_rules_option(parser)
     parser.set_defaults(run=run_diagnose)
     add_whatif(commands, parents)
+    add_rules(commands, parents)
 
 
 def run_diagnose(args: argparse.Namespace) -> int:
@@ -73,6 +77,7 @@ def run_diagnose(args: argparse.Namespace) -> int:
 def report_on(log: QueryLog, args: argparse.Namespace, window: Window, engine: int | None) -> int:
     """Diagnoses a window of an open log and prints it; returns the exit code."""
     from diagnose.diagnosis import diagnose
+    from diagnose.user_rules.loading import chosen_rules
     from diagnose.window import engines_in
     from diagnose.words import engine_hex
 
@@ -86,6 +91,7 @@ def report_on(log: QueryLog, args: argparse.Namespace, window: Window, engine: i
         log,
         window,
         None if engine is None else [engine],
+        rules=chosen_rules(getattr(args, "rules", None), args.log),
         effort="thorough" if getattr(args, "thorough", False) else "usual",
     )
     if args.sql is not None:

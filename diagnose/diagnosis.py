@@ -87,6 +87,7 @@ def diagnose(
     window: Window | None = None,
     engines: Sequence[int] | None = None,
     *,
+    rules: Sequence[Rule] = tuple(RULES.values()),
     effort: Effort = "usual",
 ) -> Diagnosis:
     """Returns what the rules say of a log.
@@ -95,12 +96,14 @@ def diagnose(
         log: the log.
         window: what to look at; all of it if None.
         engines: look at these only; at all that left a row in the window if None.
+        rules: what it is judged by, in order of evaluation.
         effort: how much may be replayed to share preemptions out among their causes.
     """
     window = choose_window(log) if window is None else window
     present = engines_in(log, window)
     chosen = [engine for engine in present if engines is None or engine in engines]
-    found = sorted((_diagnose_engine(log, window, engine, effort) for engine in chosen), key=_badness)
+    diagnosed = (_diagnose_engine(log, window, engine, rules, effort) for engine in chosen)
+    found = sorted(diagnosed, key=_badness)
     if not found:
         verdict = Verdict(rule=NOT_ENOUGH_DATA, sentence=NOTHING_RECORDED)
         return Diagnosis(window=window, verdict=verdict, engines=())
@@ -114,10 +117,10 @@ def _badness(engine: EngineDiagnosis) -> tuple[int, bool]:
 
 
 def _diagnose_engine(
-    log: QueryLog, window: Window, engine: int, effort: Effort
+    log: QueryLog, window: Window, engine: int, rules: Sequence[Rule], effort: Effort
 ) -> EngineDiagnosis:
     context = read_context(log, window, engine, effort)
-    verdicts = evaluate(context, tuple(RULES.values()))
+    verdicts = evaluate(context, rules)
     findings: list[Finding] = []
     healthy: list[Healthy] = []
     suppressed: list[Suppressed] = []
@@ -153,9 +156,7 @@ def _diagnose_engine(
     )
 
 
-def read_context(
-    log: QueryLog, window: Window, engine: int, effort: Effort = "usual"
-) -> Context:
+def read_context(log: QueryLog, window: Window, engine: int, effort: Effort = "usual") -> Context:
     """Returns what the rules are given of one engine."""
     settings = read_settings(log, engine)
     scope = Scope(engine, window.start_ts, window.end_ts)

@@ -10,6 +10,7 @@ import ast
 import importlib
 import inspect
 import sys
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -18,9 +19,17 @@ from diagnose.rule import PAGE_SECTIONS, Rule
 from diagnose.rules import RULES
 from diagnose.rules.from_metrics.decisions import DECISIONS
 
+Named = Sequence[tuple[str, int | float, str]]
+"""Thresholds: name, value, and where it comes from."""
 
-def page_of(rule: Rule) -> str:
+
+def page_of(rule: Rule, *, judged_by: str | None = None, thresholds: Named | None = None) -> str:
     """Returns a rule's page as Markdown.
+
+    Args:
+        rule: the rule.
+        judged_by: the sentence that says what it judges; by its decisions if None.
+        thresholds: its numbers; those of its module if None.
 
     Raises:
         ValueError: a section is missing or stands in the wrong place.
@@ -30,16 +39,16 @@ def page_of(rule: Rule) -> str:
         raise ValueError(f"the page of {rule.id} has sections {list(sections)[1:]}")
     name, summary = sections[""].split(": ", 1)
     lines = [f"# {name}", "", summary[0].upper() + summary[1:], "", f"Version {rule.version}."]
-    lines[-1] += f" {_judged_by(rule)}"
+    lines[-1] += f" {_judged_by(rule) if judged_by is None else judged_by}"
     if rule.silenced_by:
         lines[-1] += f" Silenced by {', '.join(f'`{other}`' for other in rule.silenced_by)}."
     for heading in PAGE_SECTIONS:
         lines += ["", f"## {heading}", "", sections[heading]]
     if rule.id in DECISIONS:
         lines += ["", "## From scrapes alone", "", _from_scrapes(rule)]
-    thresholds = _thresholds(rule)
-    if thresholds:
-        lines += ["", "## Thresholds", "", "| name | value | |", "|---|---|---|", *thresholds]
+    rows = _thresholds(rule) if thresholds is None else [_row(*each) for each in thresholds]
+    if rows:
+        lines += ["", "## Thresholds", "", "| name | value | |", "|---|---|---|", *rows]
     return "\n".join(lines) + "\n"
 
 
@@ -89,8 +98,12 @@ def _numbers_of(module: ModuleType) -> list[str]:
                 ast.Expr(value=ast.Constant(value=str(text))),
             ) if isinstance(getattr(module, name), int | float):
                 said = " ".join(text.split())
-                rows.append(f"| `{name}` | {getattr(module, name):,} | {said} |")
+                rows.append(_row(name, getattr(module, name), said))
     return rows
+
+
+def _row(name: str, value: int | float, note: str) -> str:
+    return f"| `{name}` | {value:,} | {note} |"
 
 
 if __name__ == "__main__":

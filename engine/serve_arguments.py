@@ -82,6 +82,11 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         help="record, but start no collector: one runs already, as a service or in a sidecar",
     )
     record.add_argument(
+        "--no-analyst",
+        action="store_true",
+        help="start the collector without the analyst, which evaluates the rules every 10 s",
+    )
+    record.add_argument(
         "--detail",
         metavar="steps|transitions|full|sampled=N",
         help="what is kept; full keeps each request's row of each step, sampled=N of every Nth "

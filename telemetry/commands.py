@@ -17,9 +17,11 @@ from telemetry.sources import commands as sources
 def add_commands(
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
     parents: list[argparse.ArgumentParser],
+    *,
+    analyst: str | None = None,
 ) -> None:
-    """Registers the commands; `parents` bring `--log`."""
-    _add_collect(commands, parents)
+    """Registers the commands; `parents` bring `--log`, `analyst` is the module that finds."""
+    _add_collect(commands, parents, analyst)
     sources.add_import(commands, parents)
     query.add_command(commands, parents)
     bundle.add_command(commands, parents)
@@ -29,6 +31,7 @@ def add_commands(
 def _add_collect(
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
     parents: list[argparse.ArgumentParser],
+    analyst: str | None,
 ) -> None:
     parser = commands.add_parser(
         "collect",
@@ -84,8 +87,14 @@ def _add_collect(
         help="file of the token, outside the log directory and its owner's alone; made if missing. "
         "Readers name their copy in STEPSCOPE_TOKEN_FILE",
     )
+    parser.add_argument(
+        "--no-analyst",
+        action="store_true",
+        help="without the analyst beside it, which evaluates the rules every 10 s and has their "
+        "findings stored and exported",
+    )
     sources.add_flags(parser)
-    parser.set_defaults(run=_collect)
+    parser.set_defaults(run=_collect, analyst=analyst)
 
 
 def _add_retention(parser: argparse.ArgumentParser) -> None:
@@ -182,6 +191,7 @@ def _collect(args: argparse.Namespace) -> int:
         limits=limits,
         tcp=open_door(args.listen, args.token_file, args.log),
         sources=sources.from_flags(args),
+        analyst=None if args.no_analyst else args.analyst,
     )
 
 

@@ -140,7 +140,7 @@ _OUTPUTS_PRIORITY = Mix(
 _SLOTS_PROMPTS = Mix(
     name="more slots x longer prompts",
     causes=("config_change", "longer_prompts"),
-    max_num_seqs_before=14,
+    max_num_seqs_before=10,
     prompt_factor=2.0,
 )
 _RATE_OUTPUTS = Mix(

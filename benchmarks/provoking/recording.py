@@ -182,8 +182,10 @@ class Recording:
         end = None if until is None else self.started_ts + int(until * NS)
         while end is None or self.clock.now < end:
             self._let_come()
-            if self.scheduler.has_requests() or self._in_flight:
+            if self.scheduler.has_requests():
                 self.step()
+            elif self._in_flight:
+                self._take_in()
             elif self._due:
                 self.rest(self._due[0][0] - self.clock.now)
             else:

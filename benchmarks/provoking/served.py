@@ -33,13 +33,16 @@ from diagnose.reading import QueryLog
 from engine.workload.client import send_request
 from telemetry.collector import stop_collector
 from telemetry.store import open_log
+from tests.engine.server.server_process import children_of
 
 MODEL = "tiny-llama"
 NUM_BYTES = 256
 """Token ids below it are the tiny Llama's bytes."""
 SCRAPE_SECONDS = 0.5
 SETTLE_SECONDS = 180.0
-"""How long an engine may take to end, and its collector to write down the rest."""
+"""How long an engine may take to come up, and its collector to write down the rest."""
+STOP_SECONDS = 30.0
+"""How long it may take to end."""
 
 Body = dict[str, Any]
 
@@ -166,11 +169,15 @@ def _served(folder: Path, flags: Sequence[str]) -> Iterator[str]:
             raise LiveRunError(f"the engine ended before it was ready: {said.read_text()}")
         yield url
     finally:
+        engines = children_of(process.pid)
         process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(SETTLE_SECONDS)
-        finally:
-            process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_SECONDS)
+        process.kill()
+        process.wait()
+        for pid in engines:  # one whose step hangs does not end
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _url_in(said: Path) -> str | None:
@@ -198,20 +205,30 @@ async def _play(url: str, traffic: Traffic, scrapes: Path) -> None:
     ):
         for number in range(traffic.rounds):
             if number:
-                (await http.post("/reset_prefix_cache")).raise_for_status()
+                await _empty_cache(http)
             failures: list[str] = []
             await asyncio.gather(*(_send_all(http, each, failures) for each in traffic.clients))
             if failures and not traffic.may_fail:
                 raise LiveRunError(f"{len(failures)} calls failed: {failures[:3]}")
 
 
+async def _empty_cache(http: httpx.AsyncClient) -> None:
+    """Empties the prefix cache, which takes until nobody holds a block any more."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while not (await http.post("/reset_prefix_cache")).raise_for_status().json()["success"]:
+        if time.monotonic() > deadline:
+            raise LiveRunError("the prefix cache cannot be emptied: somebody holds blocks for good")
+        await asyncio.sleep(0.05)
+
+
 @contextlib.asynccontextmanager
 async def _scraping(http: httpx.AsyncClient, folder: Path) -> AsyncIterator[None]:
-    """Saves the page again and again, and once more at the end."""
+    """Saves the page again and again, and once more at the end; a page that fails is none."""
 
     async def save() -> None:
-        page = (await http.get("/metrics")).raise_for_status().text
-        (folder / f"metrics_{time.time():.3f}.prom").write_text(page)
+        page = await http.get("/metrics")
+        if page.is_success:
+            (folder / f"metrics_{time.time():.3f}.prom").write_text(page.text)
 
     async def save_often() -> None:
         while True:

@@ -34,6 +34,8 @@ LOW_HEIGHT = 70
 HEADROOM, LITTLE_ROOM = 0.45, 0.2
 """Part of it that those words take."""
 PADDING = {"left": AXIS_SPACE + 4, "top": 40, "right": 12, "bottom": 22}
+NARROW = 480
+"""Pixels of a plot up to which its titles are short."""
 _LABEL_PX, _EVICTION_PX = 26, 66
 
 
@@ -165,7 +167,8 @@ def _map_words(
     if drawn.is_cut:
         what += f"; {len(drawn.visits):,} of {drawn.num_all:,} requests: those whose blocks changed"
     column = width / max(len(drawn.visits), 1)
-    words = _title("KV blocks by request, in the order the scheduler visits them", what, theme)
+    order = "in the order the scheduler visits them" if width > NARROW else "in scan order"
+    words = _title(f"KV blocks by request, {order}", what, theme)
     every = max(1, -(-_LABEL_PX // max(int(column), 1)))
     for index, visit in enumerate(drawn.visits):
         middle = (index + 0.5) * column
@@ -210,7 +213,9 @@ def _free(num_free: int, drawn: Drawn, width: int, theme: Theme) -> Any:
         )
     )
     words = _title(
-        "Free blocks left after each request was visited",
+        "Free blocks left after each request was visited"
+        if width > NARROW
+        else "Free blocks after each visit",
         f"{num_free:,} free at the start of the step",
         theme,
     )
@@ -258,6 +263,11 @@ def _end_of_scan(drawn: Drawn, column: float, colour: str) -> list[Word]:
     left = drawn.visits[first:]
     if not left or len(left) * column < 110:
         return []
-    who = f"{left[0].request} is" if len(left) == 1 else f"{len(left):,} more are"
+    first_gone, last_gone = left[0].request, left[-1].request
+    who = f"{len(left):,} more are"
+    if len(left) == 1:
+        who = f"{first_gone} is"
+    elif [visit.request for visit in left] == list(range(first_gone, last_gone + 1)):
+        who = f"{first_gone} to {last_gone} are"
     said = f"the scan ends here: {who} gone"
     return [Word(first * column + 8, FREE_HEIGHT - 20, said, colour, size=11)]

@@ -64,7 +64,12 @@ AUTOSIZE = alt.AutoSizeParams(type="pad", contains="content")
 def _readout(canvas: Canvas) -> alt.LayerChart:
     theme = canvas.theme
     hint = pd.DataFrame(
-        [{"text": "Point at a moment to read it, click to open its step; drag over the arrivals to look closer."}]
+        [
+            {
+                "text": "Point at a moment to read it, click to open its step; "
+                "drag over the arrivals to look closer."
+            }
+        ]
     )
     quiet = (
         alt.Chart(hint)

@@ -6,10 +6,8 @@ import time
 
 import streamlit as st
 
-from dashboard import header, links, states, verdict
+from dashboard import header, picking, states, verdict
 from dashboard.charts.axis import TimeAxis
-from dashboard.charts.load import BRUSH
-from dashboard.charts.marks import PICKED
 from dashboard.charts.scrapes import scraped_load
 from dashboard.queries import scrapes
 from dashboard.session import Page
@@ -21,8 +19,6 @@ from telemetry.errors import StepscopeError
 CHARTS_SECONDS = 2
 VERDICT_SECONDS = 5
 LAST_DIAGNOSIS = "last_diagnosis"
-MIN_BRUSH_MS = 1.0
-"""A shorter brush is a slip of the hand."""
 
 
 def draw(page: Page) -> None:
@@ -115,12 +111,11 @@ def _draw_timeline(page: Page, shown: Timeline) -> None:
         theme=None,
         key=_chart_key(page),
         on_select="rerun",
-        selection_mode=[BRUSH, PICKED],
+        selection_mode=picking.MODES,
     )
     with st.container(horizontal=True, horizontal_alignment="right"):
         header.links(page, shown.statements, "timeline")
-    _follow_brush(page, told)
-    _follow_click(told)
+    picking.follow(page, told)
 
 
 def _chart_key(page: Page) -> str:
@@ -128,26 +123,6 @@ def _chart_key(page: Page) -> str:
     moving = page.is_live and not page.is_pinned
     window = "live" if moving else f"{page.scope.start_ts}-{page.scope.end_ts}"
     return f"timeline-{page.scope.engine}-{page.theme}-{window}"
-
-
-def _follow_brush(page: Page, told: object) -> None:
-    chosen = getattr(told, "selection", {}).get(BRUSH, {}).get("x")
-    if not chosen or chosen[1] - chosen[0] < MIN_BRUSH_MS:
-        return
-    if st.session_state.get("last_brush") == chosen:
-        return
-    st.session_state["last_brush"] = chosen
-    start = page.scope.start_ts
-    header.choose_window(start + int(chosen[0] * 1e6), start + int(chosen[1] * 1e6))
-
-
-def _follow_click(told: object) -> None:
-    """A click into a panel opens the step there; the same click is followed once."""
-    chosen = getattr(told, "selection", {}).get(PICKED) or []
-    is_new = chosen != st.session_state.get("last_pick", [])
-    st.session_state["last_pick"] = chosen
-    if chosen and is_new:
-        links.show_step(int(chosen[0]["step"]))
 
 
 def _lost(page: Page, error: StepscopeError, every: int) -> None:

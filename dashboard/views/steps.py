@@ -39,7 +39,7 @@ NONE_OF_KIND = {
 }
 MAX_WAITING = 200
 MAX_LINES = 200
-SHARES = (0.38, 0.31, 0.31)
+SHARES = (0.4, 0.3, 0.3)
 """Parts of the page's width: evictions, batch, time and queue; the first only where there are any.
 """
 INSIDE = 62
@@ -303,6 +303,7 @@ def _evictions(facts: StepFacts) -> None:
     lines = step_words.evictions(facts)
     with st.container(border=True, key="card-evictions"):
         st.markdown(f"**{plural(len(lines), 'eviction')}, in order**")
+        st.caption(step_words.rules(facts))
         if len(lines) > MAX_LINES:
             st.caption(f"Showing {MAX_LINES:,} of {len(lines):,}, the first ones.")
         with st.container(key="evictions", height=420 if len(lines) > 10 else "content"):

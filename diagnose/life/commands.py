@@ -1,4 +1,4 @@
-"""`stepscope findings`, `ack`, `silence` and `unsilence`: what stands, and what people said of it."""
+"""`stepscope findings`, `ack`, `silence`, `unsilence`: what stands, and what people said of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import getpass
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from diagnose.life.state import FindingState
     from diagnose.reading import QueryLog
 
-Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-Parents = list[argparse.ArgumentParser]
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Parents: TypeAlias = list[argparse.ArgumentParser]
 
 FINE, USAGE = 0, 2
 

@@ -33,7 +33,7 @@ def json_listing(
 
 
 def state_document(state: FindingState, now: int) -> dict[str, Any]:
-    """Returns a finding's state; `finding` in it is the whole finding, as `diagnose --json`."""
+    """Returns a finding's state; `document` is the whole finding, as `diagnose --json` tells it."""
     plain = _plain(asdict(state))
     del plain["body"]
     return plain | {"is_muted": state.is_muted(now), "document": state.document}

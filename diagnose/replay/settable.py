@@ -246,8 +246,8 @@ def _filtered(workload: Workload, text: str) -> Workload:
     predicate = _predicate(workload.requests, text)
     left = without(workload, predicate)
     if left.num_requests in (0, workload.num_requests):
-        what = "none" if left.num_requests else "all"
-        raise ChangeError(f"--without {text}: {what} of the recorded requests are such")
+        who = "no recorded request is" if left.num_requests else "all recorded requests are"
+        raise ChangeError(f"--without {text}: {who} such")
     return left
 
 

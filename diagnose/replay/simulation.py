@@ -339,6 +339,8 @@ class _Simulation:
             return
         for name in output.kv_loads_started:
             taken, fails = connector.next_load(_index(name))
+            # what was recorded is when a step took it in: half a step after its end, on the whole
+            taken = max(0, taken - int(self._workload.step_times.mean_ns) // 2)
             self._at(self.now + taken, "failed" if fails else "loaded", name)
         for end in connector.take_begun_lookups():
             self._at(end, "look", None)

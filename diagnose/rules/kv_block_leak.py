@@ -4,7 +4,8 @@ What it measures
 ----------------
 Steps in which running and waiting requests together hold less than half of the KV blocks that are
 not free, with a tenth of the pool or more in use: for two minutes in a row. It says who holds the
-rest: requests that have ended, releases that wait, loads that were given up, or nobody.
+rest: requests that have ended, releases that wait, loads that were given up, or nobody. Running
+requests are not believed to hold more than so many of the longest request in the window would.
 
 Why it matters
 --------------
@@ -50,14 +51,20 @@ MIN_USED = 0.1
 MIN_LEAK_NS = 120 * NS
 """How long it has to be so. Source: playbook."""
 
+HELD = "least(num_blocks_running, num_running * {longest}) + num_blocks_waiting"
+"""Blocks of running and waiting requests. What nobody else has counts as the running ones' (an
+engine does not add it up), but no more than so many of the longest request can hold."""
 LEAKS = """
     {pool}::BIGINT - num_blocks_free_unhashed - num_blocks_free_cached >= {least}
-    AND num_blocks_running + num_blocks_waiting
-        < {share} * ({pool}::BIGINT - num_blocks_free_unhashed - num_blocks_free_cached)
+    AND {held} < {share} * ({pool}::BIGINT - num_blocks_free_unhashed - num_blocks_free_cached)
+"""
+LONGEST_SQL = """
+SELECT max({{blocks}})::BIGINT AS longest FROM requests
+WHERE engine = {engine} AND ts <= {end} AND coalesce(finished_ts, {end}) >= {start}
 """
 SQL = """
 SELECT min(num_blocks_free_unhashed + num_blocks_free_cached) AS free,
-       arg_max(num_blocks_running + num_blocks_waiting, step) AS held,
+       arg_max({{held}}, step) AS held,
        arg_max(num_blocks_finished, step) AS finished,
        arg_max(num_blocks_deferred_free, step) AS deferred,
        arg_max(num_blocks_given_up, step) AS given_up,
@@ -76,18 +83,32 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     lacks = lacking(context, ID, "steps", *columns)
     if lacks is not None:
         return lacks
-    condition = LEAKS.format(pool=pool, least=max(int(MIN_USED * pool), 1), share=MAX_HELD_SHARE)
+    held = HELD.format(longest=_longest(context, pool))
+    least = max(int(MIN_USED * pool), 1)
+    condition = LEAKS.format(pool=pool, least=least, share=MAX_HELD_SHARE, held=held)
     stretches = read_stretches(context, condition)
     if not stretches or stretches[0].duration_ns < MIN_LEAK_NS:
         if not stretches:
             return healthy(ID, "blocks held by nobody", "none")
         longest = duration(stretches[0].duration_ns)
         return healthy(ID, "blocks held by nobody", f"for {longest} at most")
-    return _finding(context, stretches[0], pool)
+    return _finding(context, stretches[0], pool, held)
 
 
-def _finding(context: Context, leak: StepStretch, pool: int) -> Finding:
-    sql = leak.scope.fill(SQL)
+def _longest(context: Context, pool: int) -> int:
+    """Returns the most KV blocks that a request of the window can hold; the pool if unknown."""
+    settings = context.settings
+    if not settings.kv_groups:
+        return pool
+    limit = settings.max_model_len or pool * (settings.block_size or 1)
+    ahead = 1 + (settings.num_speculative_tokens or 0)
+    tokens = f"least(num_prompt_tokens + coalesce(max_tokens, {limit}), {limit}) + {ahead}"
+    sql = LONGEST_SQL.replace("{{blocks}}", settings.blocks_sql(f"({tokens})"))
+    return int(context.row(sql)["longest"] or pool)
+
+
+def _finding(context: Context, leak: StepStretch, pool: int, held: str) -> Finding:
+    sql = leak.scope.fill(SQL.replace("{{held}}", held))
     seen: dict[str, Any] = read_row(context.log, sql)
     used = pool - seen["last_free"]
     lost, lasted = used - seen["held"], duration(leak.duration_ns)
@@ -143,7 +164,7 @@ def _holders(seen: dict[str, Any], lost: int) -> str:
 
 RULE = Rule(
     id=ID,
-    version=2,
+    version=3,
     prefix="kbl",
     page=__doc__ or "",
     decide=decide,

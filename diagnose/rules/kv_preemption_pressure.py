@@ -17,7 +17,8 @@ When it stays quiet
 -------------------
 A full cache without preemptions is no pressure. Evictions by a reset of the prefix cache have free
 blocks and are not counted. `guard-light-preemption` silences what nobody feels,
-`kv-preemption-thrash` explains evictions without progress, and where most evictions are due to a
+`kv-preemption-thrash` explains evictions without progress, `priority-recompute-churn` those of the
+same requests by more urgent ones, and where most evictions are due to a
 request that can never fit, `request-exceeds-kv-capacity` is the answer.
 
 What to do
@@ -198,9 +199,14 @@ def _evidence(context: Context, storm: Storm) -> tuple[Evidence, ...]:
 
 RULE = Rule(
     id=ID,
-    version=1,
+    version=2,
     prefix="kvp",
     page=__doc__ or "",
     decide=decide,
-    silenced_by=("preempt-zero-reclaim-cascade", "guard-light-preemption", "kv-preemption-thrash"),
+    silenced_by=(
+        "preempt-zero-reclaim-cascade",
+        "guard-light-preemption",
+        "kv-preemption-thrash",
+        "priority-recompute-churn",
+    ),
 )

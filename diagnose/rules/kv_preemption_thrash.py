@@ -15,7 +15,8 @@ else's decoding slows down beside it. It does not end by itself.
 When it stays quiet
 -------------------
 Under plain pressure each return passes the point of the last eviction, if only by a token: that is
-`kv-preemption-pressure`. Evictions by a reset of the prefix cache are not counted. A long prefill
+`kv-preemption-pressure`. Where more urgent requests evict them it is `priority-recompute-churn`.
+Evictions by a reset of the prefix cache are not counted. A long prefill
 beside decoding requests is no thrash: nobody is evicted.
 
 What to do
@@ -205,9 +206,9 @@ def _affected(life: dict[str, Any]) -> Affected:
 
 RULE = Rule(
     id=ID,
-    version=1,
+    version=2,
     prefix="kvt",
     page=__doc__ or "",
     decide=decide,
-    silenced_by=("preempt-zero-reclaim-cascade",),
+    silenced_by=("preempt-zero-reclaim-cascade", "priority-recompute-churn"),
 )

@@ -97,11 +97,8 @@ def judge_rows(own: UserRule, context: Context, rows: list[Row]) -> RuleVerdict:
         return not_measured(own.id, _missing(own) or (own.enough.column,), why)
     if all(each.holds(row[each.column]) for each in own.conditions):
         return _finding(own, context, row)
-    return Healthy(
-        rule=own.id,
-        name=own.healthy_name,
-        number=fill_sentence(own.healthy_number, _values(own, row)),
-    )
+    number = fill_sentence(own.healthy_number, values_of(own, row))
+    return Healthy(rule=own.id, name=own.healthy_name, number=number)
 
 
 def _missing(own: UserRule) -> tuple[str, ...]:
@@ -121,12 +118,13 @@ def _unusable(own: UserRule, row: Row, column: str) -> NotMeasured | None:
     return None
 
 
-def _values(own: UserRule, row: Row) -> Row:
+def values_of(own: UserRule, row: Row) -> Row:
+    """Returns what a template may name: the columns of the answer, and the thresholds."""
     return {each.name: each.value for each in own.thresholds} | row
 
 
 def _finding(own: UserRule, context: Context, row: Row) -> Finding:
-    values = _values(own, row)
+    values = values_of(own, row)
 
     def said(template: str) -> str:
         return fill_sentence(template, values)
@@ -173,8 +171,8 @@ def _evidence(own: UserRule, context: Context, row: Row) -> tuple[Evidence, ...]
 def _action(context: Context, action: ActionTemplate, values: Row) -> Action:
     old = None
     if action.flag is not None:
-        name = action.flag.lstrip("-").replace("-", "_")
-        setting = context.settings.setting(name)
+        name, settings = action.flag.lstrip("-").replace("-", "_"), context.settings
+        setting = getattr(settings, name, None) or settings.scheduler_setting(name)
         old = None if setting is None else str(setting)
     return Action(
         what=fill_sentence(action.what, values),

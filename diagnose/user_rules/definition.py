@@ -132,6 +132,13 @@ class UserRule:
         return tuple(dict.fromkeys([*([self.enough.column] if self.enough else []), *own]))
 
     @property
+    def templates(self) -> tuple[str, ...]:
+        """Every text in which columns may be named."""
+        own = (self.sentence, self.symptom, self.healthy_number, self.cause, self.confidence_why)
+        asked = [text for each in self.actions for text in (each.what, each.to or "")]
+        return (*own, *self.cost, *self.users, *asked)
+
+    @property
     def page(self) -> str:
         """Its page, as the docstring of a rule of ours has it."""
         parts = [f"{self.id}: {self.title.removesuffix('.')}."]

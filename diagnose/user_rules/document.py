@@ -259,6 +259,5 @@ class Fields:
         try:
             return SafeConstructor().construct_object(node)
         except (yaml.YAMLError, ValueError) as error:
-            fail(
-                self.path, line, f"{name}: {shown(node.value)} is no value: {printable(str(error))}"
-            )
+            why = printable(str(error))
+            fail(self.path, line, f"{name}: {shown(node.value)} is no value: {why}")

@@ -24,7 +24,7 @@ from diagnose.user_rules.definition import (
     Trial,
     UserRule,
 )
-from diagnose.user_rules.document import Fields, fail, read_document, shown
+from diagnose.user_rules.document import Fields, read_document, shown
 from diagnose.user_rules.template import FORMATS, fill_statement, names_in
 from telemetry.errors import StepscopeError
 from telemetry.sql import VIEWS
@@ -51,12 +51,8 @@ def read_rule(path: Path) -> UserRule:
     file = read_document(path)
     own_id = _read_id(file)
     thresholds = _read_thresholds(file)
-    sql = file.text("sql")
-    finding, healthy, cause = (
-        file.mapping("finding"),
-        file.mapping("healthy"),
-        file.mapping("cause"),
-    )
+    finding, healthy = file.mapping("finding"), file.mapping("healthy")
+    cause = file.mapping("cause")
     conditions = _read_conditions(finding, thresholds)
     impact, trust = file.maybe_mapping("impact"), file.maybe_mapping("confidence")
     rule = UserRule(
@@ -69,7 +65,7 @@ def read_rule(path: Path) -> UserRule:
         thresholds=tuple(thresholds.values()),
         judges=cast("Judges", file.choice("judges", get_args(Judges), "steps")),
         needs=_read_needs(file),
-        sql=sql,
+        sql=file.text("sql").rstrip("; \n"),
         sql_line=file.line_of("sql"),
         enough=_read_enough(file, thresholds),
         conditions=conditions,
@@ -83,8 +79,8 @@ def read_rule(path: Path) -> UserRule:
         if trust is None
         else cast("Level", trust.choice("level", get_args(Level))),
         confidence_why="a rule of one's own" if trust is None else _line(trust, "why"),
-        cost=() if impact is None else impact.texts("cost"),
-        users=() if impact is None else impact.texts("users"),
+        cost=_lines(impact, "cost"),
+        users=_lines(impact, "users"),
         actions=tuple(_read_action(each) for each in file.mappings("actions")),
         silenced_by=file.texts("silenced_by"),
         trials=_read_trials(file),
@@ -93,7 +89,6 @@ def read_rule(path: Path) -> UserRule:
         if part is not None:
             part.done()
     _check_sql(file, rule)
-    _check_templates(file, rule)
     return rule
 
 
@@ -108,7 +103,24 @@ def _read_id(file: Fields) -> str:
 
 def _line(fields: Fields, name: str, most: int = MAX_TEMPLATE_CHARS) -> str:
     """Returns a text of a single line; a folded one is joined."""
-    return " ".join(fields.text(name, most=most).split())
+    text = " ".join(fields.text(name, most=most).split())
+    if not text.isprintable():
+        fields.fail(name, f"is {shown(text)}: take out what cannot be printed")
+    return _template(fields, name, text)
+
+
+def _template(fields: Fields, name: str, text: str) -> str:
+    for column, form in names_in(text):
+        if form is not None and form not in FORMATS:
+            known = ", ".join(FORMATS)
+            fields.fail(name, f"{{{column}:{form}}} has no format of ours: write one of {known}")
+    return text
+
+
+def _lines(fields: Fields | None, name: str) -> tuple[str, ...]:
+    if fields is None:
+        return ()
+    return tuple(_template(fields, name, text) for text in fields.texts(name))
 
 
 def _read_sections(file: Fields) -> tuple[tuple[str, str], ...]:
@@ -216,7 +228,7 @@ def _read_action(fields: Fields) -> ActionTemplate:
     action = ActionTemplate(
         what=_line(fields, "what"),
         flag=fields.maybe_text("flag", most=64),
-        to=fields.maybe_text("to", most=64),
+        to=_line(fields, "to", 64) if "to" in fields else None,
         applies=cast("Applies", fields.choice("applies", get_args(Applies))),
         trade_off=_line(fields, "trade_off"),
         verify=fields.maybe_text("verify", most=200) or "stepscope diagnose --since 10m",
@@ -292,16 +304,3 @@ def _check_sql(file: Fields, rule: UserRule) -> None:
 
 def _braced(names: set[str]) -> str:
     return ", ".join(f"{{{name}}}" for name in sorted(names))
-
-
-def _check_templates(file: Fields, rule: UserRule) -> None:
-    texts = [rule.sentence, rule.symptom, rule.healthy_number, rule.cause, rule.confidence_why]
-    texts += [*rule.cost, *rule.users]
-    texts += [text for each in rule.actions for text in (each.what, each.to or "")]
-    for text in texts:
-        for name, form in names_in(text):
-            if form is not None and form not in FORMATS:
-                known = ", ".join(FORMATS)
-                fail(
-                    file.path, None, f"{{{name}:{form}}} has an unknown format: use one of {known}"
-                )

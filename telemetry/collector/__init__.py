@@ -2,8 +2,9 @@
 
 Its tour: `rings` finds the rings and keeps how far each was read; `derive` turns what a ring holds
 into rows of tables; `flush` gathers and writes them, read positions in the same transactions;
-`collector` is the loop; `endpoint` answers SQL; `process` starts, finds and stops a collector,
-and `keeper` restarts one that has died.
+`collector` is the loop; `endpoint` answers SQL and takes findings, which `inbox` has written;
+`process` starts, finds and stops a collector, `keeper` restarts one that has died, and `analyst`
+keeps the program beside it that evaluates the rules.
 
 Which rings are whose: a ring carries the directory of its log, and a collector takes those of its
 own log. A ring without a log (a plug-in that was told none) is taken by the first collector that

@@ -10,8 +10,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from telemetry.collector.analyst import AnalystKeeper
 from telemetry.collector.collector import DEFAULT_LINGER_SECONDS, Collector
 from telemetry.collector.detail import Detail, chosen_detail
+from telemetry.collector.process import environment
 from telemetry.collector.retention import RetentionLimits, read_limits
 from telemetry.errors import StepscopeError
 from telemetry.exporters.settings import ExportSettings, read_settings
@@ -29,10 +31,12 @@ def run(
     limits: RetentionLimits | None = None,
     tcp: Door | None = None,
     sources: Sequence[LiveSource] = (),
+    analyst: str | None = None,
 ) -> int:
     """Collects until SIGTERM, SIGINT or the end of the linger time; returns the exit code.
 
     Without `exports` and `limits` the environment says what is exported, and what is kept.
+    `analyst` is the module of the analyst to keep beside it.
 
     Raises:
         CollectorError: The log is taken, or cannot be used.
@@ -52,6 +56,7 @@ def run(
         limits=limits,
         tcp=tcp,
         sources=sources,
+        analyst=AnalystKeeper(log.absolute(), analyst, environment()),
     ) as collector:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: collector.stop())
@@ -65,10 +70,11 @@ def main() -> int:
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--linger", type=float, default=DEFAULT_LINGER_SECONDS)
     parser.add_argument("--detail")
+    parser.add_argument("--analyst")
     args = parser.parse_args()
     try:
         detail = chosen_detail(args.detail, os.environ)
-        return run(args.log, linger_seconds=args.linger, detail=detail)
+        return run(args.log, linger_seconds=args.linger, detail=detail, analyst=args.analyst)
     except StepscopeError as error:
         print(error, file=sys.stderr)
         return 2

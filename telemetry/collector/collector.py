@@ -16,6 +16,7 @@ from typing import Any
 
 import duckdb
 
+from telemetry.collector.analyst import AnalystKeeper
 from telemetry.collector.detail import DEFAULT_DETAIL, Detail, read_detail
 from telemetry.collector.endpoint import Endpoint, socket_path
 from telemetry.collector.flush import Flush
@@ -101,6 +102,7 @@ class Collector:
         limits: RetentionLimits | None = None,
         tcp: Door | None = None,
         sources: Sequence[LiveSource] = (),
+        analyst: AnalystKeeper | None = None,
     ) -> None:
         self.log = log.absolute()
         self._linger_seconds = linger_seconds
@@ -113,6 +115,7 @@ class Collector:
         self._tcp = tcp
         self._sources = LiveSources(sources)
         self._inbox = Inbox()
+        self._analyst = analyst or AnalystKeeper(self.log, None)
         self._rings: dict[Path, AttachedRing] = {}
         self._stop = threading.Event()
         self._supervisor = Supervisor()
@@ -150,6 +153,8 @@ class Collector:
         while True:
             is_last = self._stop.wait(DRAIN_SECONDS)
             self._supervisor.progress()
+            if not is_last:
+                self._analyst.keep()
             if not is_last and not self._is_due():
                 continue
             self.drain()
@@ -358,6 +363,7 @@ class Collector:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._analyst.end()
         (self.log / NOTICE_NAME).unlink(missing_ok=True)
         self._inbox.close()
         self._sources.close()

@@ -18,7 +18,11 @@ _log = logging.getLogger("stepscope")
 
 
 def keep_collector(
-    log: Path, *, detail: Detail = DEFAULT_DETAIL, linger_seconds: float = DEFAULT_LINGER_SECONDS
+    log: Path,
+    *,
+    detail: Detail = DEFAULT_DETAIL,
+    linger_seconds: float = DEFAULT_LINGER_SECONDS,
+    analyst: str | None = None,
 ) -> threading.Thread:
     """Starts the log's collector unless it runs, and again whenever it has died.
 
@@ -30,7 +34,7 @@ def keep_collector(
         pause, reported = CHECK_SECONDS, False
         while True:
             try:
-                ensure_collector(log, detail=detail, linger_seconds=linger_seconds)
+                ensure_collector(log, detail=detail, linger_seconds=linger_seconds, analyst=analyst)
                 pause, reported = CHECK_SECONDS, False
             except (CollectorError, OSError) as error:
                 if not reported:

@@ -35,6 +35,7 @@ def start_collector(
     *,
     detail: Detail = DEFAULT_DETAIL,
     linger_seconds: float = DEFAULT_LINGER_SECONDS,
+    analyst: str | None = None,
     timeout_seconds: float = 30.0,
 ) -> CollectorNotice:
     """Returns the log's collector: the one that runs, or a new one, detached from this process.
@@ -44,7 +45,7 @@ def start_collector(
     """
     if notice := find_collector(log):
         return notice
-    ensure_collector(log, detail=detail, linger_seconds=linger_seconds)
+    ensure_collector(log, detail=detail, linger_seconds=linger_seconds, analyst=analyst)
     deadline = time.monotonic() + timeout_seconds
     while time.monotonic() < deadline:
         if notice := find_collector(log):
@@ -60,8 +61,11 @@ def ensure_collector(
     *,
     detail: Detail = DEFAULT_DETAIL,
     linger_seconds: float = DEFAULT_LINGER_SECONDS,
+    analyst: str | None = None,
 ) -> None:
     """Starts a collector unless one holds the log; does not wait for it. Cheap to call often.
+
+    `analyst` is the module of the analyst that it keeps beside itself.
 
     Raises:
         CollectorError: It cannot start.
@@ -74,10 +78,12 @@ def ensure_collector(
         *(sys.executable, "-P", "-m", "telemetry.collector"),
         *("--log", str(log.absolute()), "--detail", detail, "--linger", str(linger_seconds)),
     ]
+    if analyst is not None:
+        command += ["--analyst", analyst]
     output = os.open(log / LOG_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         done = subprocess.run(
-            command, env=_environment(), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            command, env=environment(), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             check=False,
         )  # fmt: skip
     finally:
@@ -86,7 +92,7 @@ def ensure_collector(
         raise CollectorError(f"the collector of {log} did not start: {_last_words(log)}")
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Returns an environment in which our `telemetry` comes before any folder of that name."""
     paths = [str(_SOURCE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

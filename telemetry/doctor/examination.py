@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from telemetry.doctor.analyst import analyst_checks
 from telemetry.doctor.check import Check, utc_text
 from telemetry.doctor.checks import engine_health
 from telemetry.doctor.deep import check_address, check_running
@@ -36,6 +37,7 @@ def examine(log: Path, *, deep: bool = False, url: str | None = None) -> Examina
         _collector_check(log, rings),
         *status_checks(log),
         *export_checks(log, find_collector(log)),
+        *analyst_checks(log, find_collector(log)),
     ]
     facts: dict[int, dict[str, Any]] = {}
     seen: dict[int, list[dict[str, Any]]] = {}

@@ -76,6 +76,7 @@ class Visit:
         self.page.wait_for_function(
             """([selector, wanted]) => {
               const canvas = document.querySelector(selector);
+              if (!canvas) { return false; }
               const drawn = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
               for (let i = 0; i < drawn.data.length; i += 4) {
                 if (wanted.every((part, k) => drawn.data[i + k] === part)) { return true; }

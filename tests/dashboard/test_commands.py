@@ -55,7 +55,8 @@ def test_a_finding_leads_to_the_page_that_explains_it(storm_log: Path) -> None:
     with open_log(storm_log) as log:
         finding = diagnose(log).findings[0]
     found = commands._find(storm_log, finding.id)
-    assert commands._path_of(found) == f"/preemptions?engine={engine_hex(ENGINE)}"
+    path = f"/findings?finding={finding.id}&engine={engine_hex(ENGINE)}"
+    assert commands._path_of(found) == path
 
 
 def test_an_unknown_finding_lists_those_there_are(

@@ -1,4 +1,4 @@
-"""The step inspector on real logs: with dense rows, without, interrupted, empty and scraped."""
+"""The step inspector on real logs: with dense rows, without them, and with a hole."""
 
 from __future__ import annotations
 

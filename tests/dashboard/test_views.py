@@ -178,12 +178,14 @@ def test_what_would_fix_it_names_a_flag(storm_log: Path, show: Show) -> None:
     assert "--max-num-seqs 32 →" in said(test)
 
 
-def test_the_report_is_the_terminal_s(storm_log: Path, show: Show) -> None:
+def test_the_report_is_the_finding_s_page(
+    storm_log: Path, show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
     show(storm_log)
-    test = run(overview)
-    test.button(key="report").click().run()
-    assert "kv-preemption-pressure" in test.code[-1].value
-    assert "evidence" in test.code[-1].value
+    shown: list[str] = []
+    monkeypatch.setattr("dashboard.links.show", lambda name, **own: shown.extend((name, *own)))
+    run(overview).button(key="report").click().run()
+    assert shown == ["findings", "finding"]
 
 
 def test_every_panel_shows_its_sql(storm_log: Path, show: Show) -> None:
@@ -283,7 +285,8 @@ def test_names_from_outside_do_nothing(tmp_path: Path, show: Show) -> None:
         row["request_id"] = hostile
     builder.rows["engines"][0]["model"] = hostile
     show(logs.write_log(tmp_path / "hostile", builder))
-    for page, parameters in ((overview, {}), (preemptions, {}), (requests, {"request": "0"}), (steps, {"step": "3"})):
+    told = ((overview, {}), (preemptions, {}), (requests, {"request": "0"}), (steps, {"step": "3"}))
+    for page, parameters in told:
         test = run(page, **parameters)
         shown = [str(m.value) for m in test.markdown] + [h.proto.body for h in test.get("html")]
         live = re.compile(r"(?<!\\)(<img|\]\(javascript|\*\*b\*\*|:red\[|\$x\$)")

@@ -1,4 +1,4 @@
-"""Devices: a step that does not end, memory that runs out or is nearly claimed, noise of an idle one.
+"""Devices: a step that does not end, memory that runs out or is nearly claimed.
 
 A fault of a device cannot be made without one. What is made here is what an engine writes down of
 it: a step without an end, its last words, its memory profile.
@@ -203,7 +203,10 @@ def memory_with_room(attempt: Attempt) -> QueryLog:
 
 
 def _scenario(
-    provoke: Callable[[Attempt], QueryLog], expected: str | None, *silent: str
+    provoke: Callable[[Attempt], QueryLog],
+    expected: str | None,
+    *silent: str,
+    shown: tuple[str, ...] = (),
 ) -> Scenario:
     return Scenario(
         name=provoke.__name__.replace("_", "-"),
@@ -211,6 +214,7 @@ def _scenario(
         expected=expected,
         provoke=provoke,
         silent=silent,
+        shown=shown,
     )
 
 
@@ -224,6 +228,6 @@ SCENARIOS = (
     _scenario(out_of_memory_starting, MEMORY[0], "worker-hang", "kv-pool-shrunk-by-reserve"),
     _scenario(out_of_memory_in_its_log, MEMORY[0], "worker-hang", "kv-pool-shrunk-by-reserve"),
     _scenario(failure_of_another_kind, None, *MEMORY, "worker-hang"),
-    _scenario(memory_nearly_claimed, MEMORY[1], MEMORY[0]),
+    _scenario(memory_nearly_claimed, None, MEMORY[0], shown=MEMORY[1:]),
     _scenario(memory_with_room, None, *MEMORY),
 )

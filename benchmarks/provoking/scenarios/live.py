@@ -132,15 +132,15 @@ INVERSION = LiveRun(
 
 def _waves_of_urgent(random: Random, load: float) -> Traffic:
     """Two long requests of low priority, and urgent ones that take most of the pool in turns."""
-    long = _completions(random, 3, (600, 700), (500, 600), priority=10)
-    urgent = _completions(random, 100 * load, (200, 240), (100, 140), priority=0)
-    return Traffic(clients=[Clients(long, 2), Clients(_pausing(random, urgent, 0.2), 7)])
+    long = _completions(random, 2, (500, 600), (300, 400), priority=10)
+    urgent = _completions(random, 50 * load, (160, 200), (60, 80), priority=0)
+    return Traffic(clients=[Clients(long, 2), Clients(_pausing(random, urgent, 0.2), 6)])
 
 
 CHURN = LiveRun(
     name="recomputed-for-the-urgent",
     flags=_always(
-        *("--num-gpu-blocks-override", "180", "--max-num-seqs", "32"),
+        *("--num-gpu-blocks-override", "130", "--max-num-seqs", "32"),
         *("--scheduling-policy", "priority", "--no-enable-prefix-caching"),
     ),
     traffic=_waves_of_urgent,
@@ -303,7 +303,7 @@ DRAFTS_LOSE = LiveRun(
 
 def _long_lists_of_ids(random: Random, load: float) -> Traffic:
     """Prompts that take the server longer to read than the engine, which computes nothing."""
-    return _one(_completions(random, 120 * load, (20_000, 30_000), (2, 4)), at_once=8)
+    return _one(_completions(random, 120 * load, (20_000, 30_000), (1, 1)), at_once=8)
 
 
 FRONT_END = LiveRun(
@@ -343,7 +343,7 @@ LIVE = (
     Live(run=GRAMMARS_WAIT, expected="grammar-wait-stall"),
     Live(run=LOADS_FAIL, expected="kv-load-failure"),
     Live(run=LOADS_HANG, expected="remote-kv-wait-stuck"),
-    Live(run=STEP_HANGS, expected="worker-hang", by_scrapes=True, silent=("admission-deadlock",)),
+    Live(run=STEP_HANGS, expected="worker-hang", silent=("admission-deadlock",)),
     Live(run=DRAFTS_LOSE, expected="spec-decode-unprofitable", by_scrapes=True),
     Live(run=FRONT_END, expected="frontend-cpu-bound", by_scrapes=True),
     Live(run=CALM, expected=None, by_scrapes=True),

@@ -2,7 +2,8 @@
 
 Output tokens a second, in all and for each running request, in intervals that computed more prompt
 than output tokens, against intervals that computed hardly any prompt. The rule fires where both
-fall below 60 %, with two intervals of each kind or more and output back afterwards. Only intervals
+fall below 60 %, with two intervals of each kind or more, ten seconds with prompts that are a fifth
+of the time, and output back afterwards. Only intervals
 count in which requests ran at both ends and nobody was preempted.
 """
 
@@ -33,6 +34,7 @@ from diagnose.metric_capacity import record_steps
 from diagnose.metric_facts import Floats, Mask, MetricFacts
 from diagnose.metric_finding import facts_of, found, too_few
 from diagnose.metric_finding import span_of_window as whole
+from diagnose.reading import NS
 from diagnose.rule import Context, Earlier
 from diagnose.rules.prefill_stalls_decode import ID, RULE
 from diagnose.saying import not_measured, ruled_out
@@ -42,6 +44,11 @@ MAX_RATIO = 0.6
 """Output of a running request beside prompts, against without. Source: playbook."""
 MIN_INTERVALS = 2
 """Intervals of each kind. Starting value."""
+MIN_MIXED_NS = 10 * NS
+"""How long they take in all. Source: tuned on seeds 0-99 of benchmarks/faults.py: scrapes twice a
+second make two intervals of any prompt."""
+MIN_TIME_SHARE = 0.2
+"""Their share of the time in which output moved. Source: as for the step record."""
 FEW_PROMPTS = 0.05
 """Prompt tokens for each output token up to which an interval only decodes. Starting value."""
 
@@ -63,10 +70,17 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     outputs = facts.per_second("num_generation_tokens")
     falls = bool(np.median(outputs[mixed]) < MAX_RATIO * np.median(outputs[pure]))
     comes_back = bool(pure[int(np.flatnonzero(mixed)[0]) :].any())
-    if ratio >= MAX_RATIO or not falls or not comes_back:
+    if ratio >= MAX_RATIO or not falls or not comes_back or not _lasts(facts, mixed, pace):
         number_ = f"output beside prompts at {percent(ratio)}"
         return Healthy(rule=ID, name="prefill beside decode", number=number_)
     return _finding(context, facts, pace, mixed, pure, ratio)
+
+
+def _lasts(facts: MetricFacts, mixed: Mask, pace: Floats) -> bool:
+    """Whether the intervals with prompts take up much of the time in which output moved."""
+    spent = float(np.nansum(facts.interval_ns[mixed]))
+    moving = float(np.nansum(facts.interval_ns[np.isfinite(pace)]))
+    return spent >= MIN_MIXED_NS and spent >= MIN_TIME_SHARE * moving
 
 
 def _pace(facts: MetricFacts) -> Floats:

@@ -1,0 +1,185 @@
+"""The analyst: a process beside the collector that evaluates the rules and posts what changed.
+
+`python -m diagnose.analyst --log DIR`. The collector starts it, starts it again when it dies, and
+ends it; one whose collector was killed waits for the next one. It reads the log as everybody does
+and writes nothing itself: findings are posted to the collector, which stores and exports them.
+
+It takes what is left of the processor (nice), and at most a part of the time: where an evaluation
+takes long, the next one comes later, and `stepscope doctor` says so. Where nothing is open and no
+engine works, a look costs one query. It judges by rules alone; nothing is replayed here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from diagnose.diagnosis import diagnose
+from diagnose.life.look import look_at
+from diagnose.life.machine import Life, observe
+from diagnose.life.rows import read_lives, row_of
+from diagnose.reading import NS
+from diagnose.window import choose_window
+from telemetry.errors import StepscopeError
+from telemetry.store import Log, open_log
+from telemetry.store.analyst_status import AnalystStatus, take_analyst_lock
+from telemetry.store.guard import Limits
+from telemetry.store.niceness import be_expendable
+from telemetry.store.posting import MAX_ROWS, post_findings
+from telemetry.store.presence import is_collected
+
+PERIOD_SECONDS = 10.0
+MAX_SHARE = 0.25
+"""Most of the time that evaluations may take: one of 5 s comes every 20 s."""
+LATE_NS = 15 * NS
+"""How much later than the newest row of the log another engine's rows may still come."""
+ORPHAN_SECONDS = 30.0
+"""How long it waits for another collector when its own has ended without ending it."""
+NICENESS = 10
+QUERY_SECONDS = 60.0
+
+_NEWS = " OR ".join(
+    f"EXISTS (FROM {table} WHERE ts > {{since}}{condition})"
+    for table, condition in (
+        ("steps", ""),
+        ("request_events", ""),
+        ("request_arrivals", ""),
+        ("samples", ""),
+        ("log_lines", ""),
+        ("engine_spans", ""),
+        ("heartbeats", " AND phase <> phase('idle')"),
+    )
+)
+"""Whether anything but the beat of engines without work is newer."""
+
+_log = logging.getLogger("stepscope.analyst")
+
+
+class Analyst:
+    """Evaluates the rules of one log until its collector is gone."""
+
+    def __init__(self, log: Path, *, period_seconds: float = PERIOD_SECONDS) -> None:
+        self.log = log
+        self._lives: dict[str, Life] | None = None
+        self._seen_ts = -1
+        self._last_error = ""
+        self._wait = threading.Event()
+        self.status = AnalystStatus(
+            pid=os.getpid(),
+            period_seconds=period_seconds,
+            every_seconds=period_seconds,
+            started_ts=time.time_ns(),
+        )
+
+    def run(self) -> None:
+        """Evaluates, waits, and evaluates again."""
+        last_collected = time.monotonic()
+        while True:
+            began = time.monotonic()
+            if is_collected(self.log):
+                self.evaluate()
+                last_collected = time.monotonic()
+                self._wait.wait(max(began + self.status.every_seconds - last_collected, 0))
+            elif not self.log.is_dir() or began - last_collected > ORPHAN_SECONDS:
+                return
+            else:
+                self._wait.wait(min(1.0, self.status.period_seconds))
+
+    def evaluate(self) -> None:
+        """Looks once, posts what changed, and says how it went; never raises for the log's sake."""
+        began = time.monotonic()
+        try:
+            newest_ts = self._look()
+        except (StepscopeError, OSError) as error:
+            self._lives = None  # what was stored is read again
+            self._tell(str(error))
+            self.status = replace(self.status, error=str(error))
+        else:
+            self._last_error = ""
+            self.status = replace(
+                self.status,
+                num_evaluations=self.status.num_evaluations + 1,
+                evaluated_ts=time.time_ns(),
+                newest_ts=newest_ts,
+                num_open=_num_open(self._lives or {}),
+                error=None,
+            )
+        self._take_time(time.monotonic() - began)
+        self.status.publish(self.log)
+
+    def _look(self) -> int:
+        """Evaluates and posts, where there is anything new; returns the newest moment seen."""
+        with open_log(self.log, limits=Limits(QUERY_SECONDS), background=True) as log:
+            self._lives = lives = read_lives(log) if self._lives is None else self._lives
+            if _num_open(lives) or self._has_news(log):
+                self._seen_ts = self._follow(log, lives)
+        return self._seen_ts
+
+    def _has_news(self, log: Log) -> bool:
+        """Returns whether an engine has worked since the last look, or hangs in its work."""
+        since = self._seen_ts - LATE_NS
+        sql = f"SELECT {_NEWS.format(since=since)} AS has_news"
+        return bool(log.query(sql)["has_news"][0].as_py())
+
+    def _follow(self, log: Log, lives: dict[str, Life]) -> int:
+        window = choose_window(log, is_live=True)
+        look = look_at(diagnose(log, window, effort="none"), time.time_ns())
+        lives, changes = observe(lives, look)
+        rows = [row_of(change) for change in changes]
+        for first in range(0, len(rows), MAX_ROWS):
+            post_findings(self.log, rows[first : first + MAX_ROWS])
+        self._lives = lives
+        return window.end_ts
+
+    def _take_time(self, took_seconds: float) -> None:
+        """Stretches the period where an evaluation takes too much of it."""
+        period = self.status.period_seconds
+        was_stretched = self.status.is_stretched
+        every = max(period, took_seconds / MAX_SHARE)
+        self.status = replace(self.status, took_seconds=took_seconds, every_seconds=every)
+        if self.status.is_stretched and not was_stretched:
+            _log.warning(
+                "an evaluation took %.1f s: the next one comes after %.0f s instead of %.0f s",
+                took_seconds, every, period,
+            )  # fmt: skip
+
+    def _tell(self, error: str) -> None:
+        if error != self._last_error:
+            _log.warning("an evaluation failed and is done again: %s", error)
+        self._last_error = error
+
+
+def _num_open(lives: dict[str, Life]) -> int:
+    return sum(life.told.status != "cleared" for life in lives.values())
+
+
+def main() -> int:
+    """Parses the command line and evaluates; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m diagnose.analyst")
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--period", type=float, default=PERIOD_SECONDS, metavar="SECONDS")
+    args = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    be_expendable()
+    os.nice(NICENESS)
+    lock = take_analyst_lock(args.log)
+    if lock is None:
+        _log.info("the log %s has an analyst already", args.log)
+        return 0
+    Analyst(args.log.absolute(), period_seconds=args.period).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""The page of findings: the list, one of them, what people said of it, and what is not known."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard.finding_words import headline
+from diagnose.diagnosis import diagnose
+from diagnose.finding import Finding
+from telemetry.store import open_log
+from tests.dashboard import logs
+from tests.dashboard.test_views import charts, run, said
+from tests.telemetry.log_builder import MS, START, LogBuilder
+
+Show = Callable[[Path], None]
+HOSTILE = "<b>evil</b> [x](http://evil.example) :red[boo]"
+
+
+def findings() -> None:
+    from dashboard import app
+
+    app.show_findings()
+
+
+def finding_of(log: Path) -> Finding:
+    with open_log(log) as opened:
+        return diagnose(opened).findings[0]
+
+
+def told(builder: LogBuilder, finding: Finding, event: str, **more: object) -> None:
+    own = {"engine": finding.engine, "finding": finding.id, "rule": finding.rule, "event": event}
+    builder._add("findings", own | {"ts": START + 60_000 * MS} | more)
+
+
+@pytest.fixture(scope="module")
+def followed_log(tmp_path_factory: pytest.TempPathFactory, storm_log: Path) -> Path:
+    """The storm, whose finding was stored, opened twice, and acknowledged by somebody."""
+    builder, finding = logs.storm().builder(), finding_of(storm_log)
+    opened = {"opened_ts": finding.span.opened_ts, "severity": "high", "rule_version": 1}
+    body = json.dumps({"sentence": finding.sentence})
+    told(builder, finding, "opened", status="open", num_openings=2, body=body, **opened)
+    said_by = {"author": HOSTILE, "note": "known: " + HOSTILE, "ts": START + 70_000 * MS}
+    told(builder, finding, "acknowledged", **said_by)
+    gone = {"finding": "old-1", "rule": "worker-hang", "status": "cleared", "ts": START + MS}
+    told(builder, finding, "opened", **(opened | gone | {"body": body, "num_openings": 1}))
+    return logs.write_log(tmp_path_factory.mktemp("followed"), builder)
+
+
+def tables(test: AppTest) -> str:
+    """All that stands in the page's tables."""
+    return "\n".join(table.value.to_csv() for table in test.table).replace("\\", "")
+
+
+# --------------------------------------------------------------------------------------- the list
+
+
+def test_the_list_says_how_much_was_found_and_what_is_well(storm_log: Path, show: Show) -> None:
+    show(storm_log)
+    test = run(findings)
+    first = next(element.value for element in test.markdown if element.value.startswith("###"))
+    assert re.match(r"### 1 finding, cleared; \d+ checks are well; \d+ could not be", first)
+    assert "Cleared" in said(test)
+    assert "Open" not in said(test).splitlines()
+
+
+@pytest.mark.parametrize("name", ["storm_log", "calm_log", "interrupted_log", "scraped_log"])
+def test_what_could_not_be_judged_names_the_missing_signal(
+    request: pytest.FixtureRequest, show: Show, name: str
+) -> None:
+    log = request.getfixturevalue(name)
+    show(log)
+    shown = tables(run(findings))
+    with open_log(log) as opened:
+        engine = diagnose(opened).engines[0]
+    for unknown in engine.not_measured:
+        assert unknown.rule in shown
+        assert all(signal in shown for signal in unknown.missing)
+
+
+def test_a_calm_log_has_no_finding_and_says_why(calm_log: Path, show: Show) -> None:
+    show(calm_log)
+    test = run(findings)
+    assert "No finding." in said(test)
+    assert "Nobody waited for the scheduler." in said(test)
+
+
+def test_an_empty_log_says_that_nothing_is_recorded(empty_log: Path, show: Show) -> None:
+    show(empty_log)
+    test = run(findings)
+    assert "Nothing recorded yet." in said(test)
+    assert not test.table
+
+
+def test_several_findings_are_counted_by_how_they_stand(interrupted_log: Path) -> None:
+    with open_log(interrupted_log) as log:
+        engine = diagnose(log).engines[0]
+    assert headline(engine).startswith("2 findings, all cleared;")
+
+
+def test_a_stored_finding_outside_the_window_is_not_lost(followed_log: Path, show: Show) -> None:
+    show(followed_log)
+    assert "old-1" in said(run(findings))
+
+
+# ------------------------------------------------------------------------------------ one finding
+
+
+def test_one_finding_tells_all_that_the_report_tells(storm_log: Path, show: Show) -> None:
+    show(storm_log)
+    finding = finding_of(storm_log)
+    test = run(findings, finding=finding.id)
+    words, shown = said(test), tables(test)
+    assert f"### {finding.sentence}" in words
+    assert finding.cause.sentence.replace("->", "→") in shown
+    assert all(item.name in shown for item in finding.evidence)
+    assert all(item.name in words for item in finding.rejected)
+    assert all(share.name in shown for share in finding.shares)
+    assert all(str(action.flag) in shown for action in finding.actions)
+
+
+def test_the_charts_show_the_window_of_the_finding(storm_log: Path, show: Show) -> None:
+    show(storm_log)
+    (chart,) = charts(run(findings, finding=finding_of(storm_log).id))
+    assert len(chart["vconcat"]) == 8
+
+
+def test_scrapes_have_their_own_charts(scraped_log: Path, show: Show) -> None:
+    show(scraped_log)
+    (chart,) = charts(run(findings, finding=finding_of(scraped_log).id))
+    assert len(chart["vconcat"]) == 3
+
+
+def test_every_number_has_its_statement_and_its_answer(storm_log: Path, show: Show) -> None:
+    show(storm_log)
+    finding = finding_of(storm_log)
+    test = run(findings, finding=finding.id)
+    test.button(key="sql-why").click().run()
+    names = "; ".join(test.selectbox[0].options)
+    assert all(item.name in names for item in finding.evidence)
+    assert "SELECT" in said(test)
+    assert len(test.dataframe) == 1
+
+
+def test_the_json_is_the_one_of_diagnose(storm_log: Path, show: Show) -> None:
+    show(storm_log)
+    finding = finding_of(storm_log)
+    test = run(findings, finding=finding.id)
+    test.button(key="report-json").click().run()
+    assert json.loads(test.code[-1].value)["id"] == finding.id
+
+
+def test_a_request_that_paid_leads_to_its_story(storm_log: Path, show: Show) -> None:
+    show(storm_log)
+    finding = finding_of(storm_log)
+    shown = tables(run(findings, finding=finding.id))
+    assert f"(./requests?request={finding.affected[0].request}&engine=" in shown
+
+
+def test_who_acknowledged_it_stands_beside_it(followed_log: Path, show: Show) -> None:
+    show(followed_log)
+    shown = tables(run(findings, finding=finding_of(followed_log).id))
+    assert "Acknowledged" in shown
+    assert "2 times" in shown
+
+
+def test_what_people_said_is_shown_as_it_is(followed_log: Path, show: Show) -> None:
+    show(followed_log)
+    test = run(findings, finding=finding_of(followed_log).id)
+    raw = "\n".join(table.value.to_csv() for table in test.table)
+    assert "[x](http://evil.example)" not in raw
+    assert ":red[boo]" not in raw
+    assert "[x](http://evil.example)" in tables(test)
+
+
+def test_an_unknown_finding_names_those_of_the_window(storm_log: Path, show: Show) -> None:
+    show(storm_log)
+    test = run(findings, finding="<script>")
+    assert "No such finding in this window" in said(test)
+    assert finding_of(storm_log).id in said(test)
+
+
+def test_a_finding_outside_the_window_is_told_from_what_is_stored(
+    followed_log: Path, show: Show
+) -> None:
+    show(followed_log)
+    test = run(findings, finding="old-1")
+    assert "outside this window" in said(test)
+    assert test.button(key="its-window")
