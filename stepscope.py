@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import dashboard.commands
 import diagnose.commands
 import diagnose.life.commands
+import diagnose.watch.commands
 import engine.commands
 import telemetry.commands
 import telemetry.step_command
@@ -36,7 +37,7 @@ ANALYST = "diagnose.analyst"
 EXTRAS = {
     "collect": (
         *("duckdb", "pyarrow", "rich", "opentelemetry", "prometheus_client"),
-        *("google", "grpc", "msgspec", "zmq"),
+        *("google", "grpc", "msgspec", "zmq", "yaml"),
     ),
     "engine": (
         *("torch", "transformers", "tokenizers", "safetensors", "gguf", "accelerate"),
@@ -77,6 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
     telemetry.step_command.add_commands(commands, [log])
     diagnose.commands.add_commands(commands, [log])
     diagnose.life.commands.add_commands(commands, [log])
+    diagnose.watch.commands.add_commands(commands, [log])
     dashboard.commands.add_commands(commands, [log])
     return parser
 

@@ -1,4 +1,4 @@
-"""Shares against truth: `python -m benchmarks.attribution [--seeds N --mix TEXT --json]`.
+"""Shares against truth: `python -m benchmarks.attribution [--seeds N --mix TEXT --json --thorough]`.
 
 Runs of the real scheduler have two causes each (`attributing.mixes`). Truth is found by leaving
 causes out of the generator and running the scheduler again: the mean over both orders of removing
@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarks.attributing.mixes import MIXES, Mix, Present
 from benchmarks.provoking.recording import log_of
+from diagnose.attribution import Effort
 from diagnose.changes import Explanation
 from diagnose.diagnosis import read_context
 from diagnose.window import Window, choose_window
@@ -65,11 +66,11 @@ class Judged:
         return mix.causes[0] if self.true[0] >= self.true[1] else mix.causes[1]
 
 
-def judge(mix: Mix, seed: int) -> Judged:
+def judge(mix: Mix, seed: int, effort: Effort = "usual") -> Judged:
     """Runs a mix with both causes, with each and with none, and diagnoses the first of these."""
     both: Present = frozenset(mix.causes)
     starts = mix.run(seed, both)
-    explanation = _explained(log_of(*starts), starts[-1].engine)
+    explanation = _explained(log_of(*starts), starts[-1].engine, effort)
     num_all = starts[-1].scheduler.num_preemptions
     first, second = mix.causes
     num_first = _count(mix, seed, frozenset({first}))
@@ -98,11 +99,11 @@ def _count(mix: Mix, seed: int, present: Present) -> int:
     return mix.run(seed, present)[-1].scheduler.num_preemptions
 
 
-def _explained(log: Any, engine: int) -> Explanation:
+def _explained(log: Any, engine: int, effort: Effort) -> Explanation:
     whole = choose_window(log)
     started = log.query(f"SELECT started_ts FROM engines WHERE engine = {engine}").to_pylist()
     window = Window(start_ts=started[0]["started_ts"], end_ts=whole.end_ts)
-    storm = read_context(log, window, engine, "thorough").storm
+    storm = read_context(log, window, engine, effort).storm
     if storm is None:
         raise ValueError("the run had no preemption: make its causes stronger")
     return storm.explanation
@@ -140,14 +141,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=5, help="runs of each mix (5)")
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--mix", default="", help="only mixes whose name has this text")
+    parser.add_argument("--thorough", action="store_true", help="as `diagnose --thorough` does")
     parser.add_argument("--json", action="store_true", help="every run as JSON")
     args = parser.parse_args(argv)
+    effort: Effort = "thorough" if args.thorough else "usual"
     judged = []
     for mix in MIXES:
         if args.mix in mix.name:
             for seed in range(args.first_seed, args.first_seed + args.seeds):
-                judged.append(judge(mix, seed))
-                print(_line(judged[-1]), file=sys.stderr)
+                judged.append(judge(mix, seed, effort))
+                print(_line(judged[-1]), file=sys.stderr, flush=True)
     if args.json:
         print(json.dumps([asdict(each) for each in judged], indent=1))
     else:

@@ -9,7 +9,7 @@ import streamlit as st
 from dashboard import header, session, states, style, width
 from dashboard.session import Page
 from dashboard.theme import logo
-from dashboard.views import findings, overview, preemptions, requests, steps
+from dashboard.views import findings, overview, preemptions, recorder, requests, steps
 from telemetry.errors import StepscopeError
 
 WAIT_SECONDS = 3  # how often an empty page looks whether something has been recorded
@@ -63,6 +63,11 @@ def show_findings() -> None:
     _shown(findings.draw, "findings")
 
 
+def show_recorder() -> None:
+    """What is recorded and what is not."""
+    _shown(recorder.draw, "recorder")
+
+
 def go_to_overview() -> None:
     """An address without a page means the first one."""
     st.switch_page(st.session_state["pages"]["overview"])
@@ -78,6 +83,7 @@ def main() -> None:
         "requests": st.Page(show_requests, title="Requests", url_path="requests"),
         "steps": st.Page(show_steps, title="Steps", url_path="steps"),
         "findings": st.Page(show_findings, title="Findings", url_path="findings"),
+        "recorder": st.Page(show_recorder, title="Recorder", url_path="recorder"),
     }
     st.session_state["pages"] = pages
     home = st.Page(go_to_overview, title="Stepscope", default=True, visibility="hidden")

@@ -82,10 +82,11 @@ def _address(args: argparse.Namespace) -> str:
 
 def _find(log: Path, finding_id: str) -> Finding:
     from diagnose.diagnosis import diagnose
+    from diagnose.user_rules.loading import chosen_rules
     from telemetry.store import open_log
 
     with open_log(log) as opened:
-        findings = diagnose(opened).findings
+        findings = diagnose(opened, rules=chosen_rules(None, log)).findings
     for finding in findings:
         if finding.id == finding_id:
             return finding

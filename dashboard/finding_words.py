@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diagnose.diagnosis import EngineDiagnosis
-from diagnose.document import Table, Text, code, strong
+from diagnose.document import Piece, Table, Text, code, strong
 from diagnose.finding import NO_FAULT
 from diagnose.life import FindingState
 from diagnose.words import NOT_MEASURED, harmless, plural, time_of_day, utc
@@ -72,8 +72,8 @@ def unjudged(engine: EngineDiagnosis) -> Table:
     return Table("Not measured", ("rule", "missing signal", "why"), rows)
 
 
-def _names(missing: tuple[str, ...]) -> list[Text]:
-    named: list[Text] = []
+def _names(missing: tuple[str, ...]) -> list[str | Piece]:
+    named: list[str | Piece] = []
     for name in missing or (NOT_MEASURED,):
         named += [", "] if named else []
         named.append(code(name))

@@ -22,6 +22,7 @@ from dashboard.starts import EngineStart, engine_label, one_row, read_engines
 from diagnose.changes import Explanation
 from diagnose.diagnosis import Diagnosis, EngineDiagnosis, diagnose, read_context
 from diagnose.reading import Scope
+from diagnose.user_rules.loading import chosen_rules
 from diagnose.window import LIVE_WINDOW_NS, Window
 from telemetry.store import Log, open_log
 
@@ -202,7 +203,8 @@ def _cached_frame(path: str, stamp: source.Stamp, sql: str, given: str, _log: Lo
 
 
 def _diagnose(log: Log, engine: int, start_ts: int, end_ts: int) -> Diagnosis:
-    return diagnose(log, Window(start_ts=start_ts, end_ts=end_ts), engines=[engine])
+    window = Window(start_ts=start_ts, end_ts=end_ts)
+    return diagnose(log, window, engines=[engine], rules=chosen_rules(None, log.target))
 
 
 @st.cache_data(show_spinner=False, max_entries=40)

@@ -35,8 +35,8 @@ def band(page: Page, engine: EngineDiagnosis) -> None:
             _buttons(page, engine, worst)
     for finding in engine.findings[1:3]:
         path = links.path(page, "findings", finding=finding.id)
-        said = in_markdown(finding.sentence, SENTENCE)
-        st.markdown(f"{_badge(finding)} [{in_markdown(finding.rule)}]({path}) {said}")
+        sentence = in_markdown(finding.sentence, SENTENCE)
+        st.markdown(f"{_badge(finding)} [{in_markdown(finding.rule)}]({path}) {sentence}")
 
 
 def _say(engine: EngineDiagnosis, finding: Finding) -> None:

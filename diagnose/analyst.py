@@ -26,6 +26,9 @@ from diagnose.life.look import look_at
 from diagnose.life.machine import Life, observe
 from diagnose.life.rows import read_lives, row_of
 from diagnose.reading import NS
+from diagnose.rule import Rule
+from diagnose.user_rules.document import UserRuleError
+from diagnose.user_rules.loading import chosen_rules, with_own
 from diagnose.window import choose_window
 from telemetry.errors import StepscopeError
 from telemetry.store import Log, open_log
@@ -69,7 +72,7 @@ class Analyst:
         self.log = log
         self._lives: dict[str, Life] | None = None
         self._seen_ts = -1
-        self._last_error = ""
+        self._last_error = self._wrong_rule = ""
         self._wait = threading.Event()
         self.status = AnalystStatus(
             pid=os.getpid(),
@@ -130,13 +133,26 @@ class Analyst:
 
     def _follow(self, log: Log, lives: dict[str, Life]) -> int:
         window = choose_window(log, is_live=True)
-        look = look_at(diagnose(log, window, effort="none"), time.time_ns())
+        found = diagnose(log, window, rules=self._rules(), effort="none")
+        look = look_at(found, time.time_ns())
         lives, changes = observe(lives, look)
         rows = [row_of(change) for change in changes]
         for first in range(0, len(rows), MAX_ROWS):
             post_findings(self.log, rows[first : first + MAX_ROWS])
         self._lives = lives
         return window.end_ts
+
+    def _rules(self) -> tuple[Rule, ...]:
+        """Returns all rules; ours alone while a file of somebody's own is none, which is told."""
+        try:
+            rules = chosen_rules(None, self.log)
+        except UserRuleError as error:
+            if str(error) != self._wrong_rule:
+                _log.warning("rules of one's own are left out: %s", error)
+            self._wrong_rule = str(error)
+            return with_own(())
+        self._wrong_rule = ""
+        return rules
 
     def _take_time(self, took_seconds: float) -> None:
         """Stretches the period where an evaluation takes too much of it."""

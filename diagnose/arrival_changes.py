@@ -35,6 +35,9 @@ def judge_burst(case: Case) -> Change:
     number = f"{burst.before} -> {burst.after} in flight in {span}"
     is_limited = case.fits(burst.after, capacity.mean_blocks)
     if not burst.is_unusual:
+        later = find_burst(case.traffic, case.context_start_ts, case.episode.last_ts, fitting)
+        if later is not None and later.is_unusual:
+            return _burst_within(case, later, fitting)
         if burst.rate_ratio is not None:
             number += f", {burst.rate_ratio:.1f} x the usual rate"
         return rejected(kind, name, number)
@@ -51,6 +54,18 @@ def judge_burst(case: Case) -> Change:
         relief=burst.after / max(burst.before, 1),
         began_ts=burst.start_ts,
         undo=undo,
+    )
+
+
+def _burst_within(case: Case, burst: Burst, fitting: int) -> Change:
+    """Returns a burst that came when requests were being preempted already: it added to them."""
+    number = f"{burst.before} -> {burst.after} in flight in {duration(burst.span_ns)}, "
+    return rejected(
+        "burst_of_arrivals",
+        "burst of arrivals",
+        number + "after the first one",
+        began_ts=burst.start_ts,
+        undo=_without_bursts(case, burst, fitting),
     )
 
 
@@ -92,11 +107,14 @@ def judge_rate(case: Case) -> Change:
     before, after = _in_flight_around(case, faster)
     number += f", {before} -> {after} in flight"
     is_rise = faster.ratio >= MIN_RATE_GROWTH and after >= MIN_FLIGHT_GROWTH * max(before, 1)
-    if not is_rise or faster.start_ts > case.episode.opened_ts:
+    if not is_rise:
         return rejected(kind, name, number)
     inside = traffic.request[_within(traffic, faster.start_ts, faster.end_ts)]
     undo = Undo(dropped=thinned(inside, faster.num_as_around))
     blocks = case.capacity.mean_blocks
+    if faster.start_ts > case.episode.opened_ts:
+        number += ", after the first one"
+        return rejected(kind, name, number, began_ts=faster.start_ts, undo=undo)
     if blocks is None or not case.fits(before, blocks) or case.fits(after, blocks):
         return rejected(kind, name, number, began_ts=faster.start_ts, undo=undo)
     return Change(

@@ -37,8 +37,9 @@ def _cause(storm: Storm) -> Link:
 
 
 def _first_failure(storm: Storm) -> tuple[Link, ...]:
-    episode = storm.episode
-    scope = Scope(storm.settings.engine, episode.opened_ts, episode.last_ts)
+    change, episode = storm.explanation.main_change, storm.episode
+    began = episode.opened_ts if change is None else change.began_ts or episode.opened_ts
+    scope = Scope(storm.settings.engine, max(began, episode.opened_ts), episode.last_ts)
     rows = read_rows(storm.log, scope.fill(FIRST_SQL))
     if not rows:
         return ()

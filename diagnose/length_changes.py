@@ -43,9 +43,11 @@ def _lengths(case: Case, kind: CauseKind, name: str, lengths: Ints) -> Change:
     number = f"median {change.median_before:,.0f} -> {change.median_after:,.0f} tokens"
     began = int(traffic.arrived_ts[known][change.index])
     before, after = float(blocks[: change.index].mean()), float(blocks[change.index :].mean())
-    if began > case.episode.opened_ts:
-        return rejected(kind, name, f"{number}, after the first one")
     undo = _lengths_as_before(traffic, kind, lengths, change.index)
+    if began > case.episode.opened_ts:
+        number += ", after the first one"
+        is_late = began > case.episode.last_ts
+        return rejected(kind, name, number, began_ts=began, undo=None if is_late else undo)
     if not _explains_growth(case, began, before, after):
         number += ", not enough alone"
         return rejected(kind, name, number, began_ts=began, undo=undo)

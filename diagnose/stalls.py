@@ -83,6 +83,8 @@ class Stall:
     severity: Severity
     missing: tuple[str, ...]
     sql: str
+    is_queue: bool = True
+    """Whether it is about requests that wait, rather than about such as run."""
 
 
 def find_stall(context: Context) -> Stall | None:
@@ -110,6 +112,7 @@ def _still_runners(context: Context) -> Stall | None:
         severity=Severity.critical,
         missing=("step_requests.zero_reason",),
         sql=context.scope.fill(STILL_SQL),
+        is_queue=False,
     )
 
 

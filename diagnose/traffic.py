@@ -30,6 +30,7 @@ SELECT request::BIGINT AS request, ts AS arrived_ts,
        num_shared_tokens::BIGINT AS num_shared_tokens, adapter
 FROM requests
 WHERE engine = {engine} AND ts <= {end} AND coalesce(finished_ts, {end}) >= {start}
+  AND finish_reason IS DISTINCT FROM 'refused'
 ORDER BY ts, request
 """
 

@@ -19,7 +19,8 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -45,6 +46,7 @@ STOP_SECONDS = 30.0
 """How long it may take to end."""
 
 Body = dict[str, Any]
+Serving = Callable[[Path, Sequence[str]], AbstractContextManager[str]]
 
 
 class LiveRunError(RuntimeError):
@@ -86,11 +88,15 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRun:
-    """Flags of an engine, and what it is asked. `flags` may write files into the run's folder."""
+    """Flags of an engine, and what it is asked. `flags` may write files into the run's folder.
+
+    `serving` runs the engine, recorded into `log` of the folder, and yields its address.
+    """
 
     name: str
     flags: Callable[[Random, Path], Sequence[str]]
     traffic: Callable[[Random, float], Traffic]
+    serving: Serving = field(default_factory=lambda: serving_ours)
 
     def log(self, attempt: Attempt) -> QueryLog:
         """Returns the log that the collector wrote; runs the engine if nobody has yet."""
@@ -116,7 +122,7 @@ class LiveRun:
         (folder / "scrapes" / "config.json").write_text(json.dumps(_settings_of(flags)))
         traffic = self.traffic(random, attempt.load)
         try:
-            with _served(folder, flags) as url:
+            with self.serving(folder, flags) as url:
                 asyncio.run(_play(url, traffic, folder / "scrapes"))
             _wait_until(lambda: not list((folder / "rings").glob("*.ring")))
         finally:
@@ -146,11 +152,16 @@ def _settings_of(flags: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def call_of(random: Random, num_prompt_tokens: int, max_tokens: int) -> Call:
+    """Returns a call for exactly so many tokens."""
+    return Call(body=completion(random, num_prompt_tokens, max_tokens))
+
+
 # ------------------------------------------------------------------------------------ in processes
 
 
 @contextlib.contextmanager
-def _served(folder: Path, flags: Sequence[str]) -> Iterator[str]:
+def serving_ours(folder: Path, flags: Sequence[str]) -> Iterator[str]:
     """Runs an engine and its collector, and yields its address; both end in order."""
     command = [sys.executable, "-m", "stepscope", "serve", "--port", "0"]
     environment = os.environ | {"STEPSCOPE_RING_DIR": str(folder / "rings")}

@@ -6,27 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.whatif.playing import log_of_run
-from benchmarks.whatif.runs import RUNS, Run
+from benchmarks.whatif.runs import Run
 from diagnose.reading import QueryLog, read_rows
-from diagnose.replay import ReplayError, read_workload
+from diagnose.replay import read_workload
 from diagnose.replay.measures import Measures
 from diagnose.replay.prediction import NUM_REPLAYS, Predicted, predict
 from diagnose.replay.workload import Workload
 
 
-def predict_all(folder: Path) -> dict[str, dict[str, Any]]:
-    """Returns what is predicted of each run's change, from the log of the run as it is."""
-    told = {}
-    for run in RUNS:
-        try:
-            told[run.name] = _predicted(run, folder)
-        except (OSError, ReplayError) as error:
-            told[run.name] = {"failed": f"{type(error).__name__}: {error}"}
-        print(run.name, flush=True)
-    return told
+def predicted(run: Run, folder: Path) -> dict[str, Any]:
+    """Returns what is predicted of a run's change, from the log of the run as it is.
 
-
-def _predicted(run: Run, folder: Path) -> dict[str, Any]:
+    Raises:
+        ReplayError: the log cannot be replayed.
+    """
     with log_of_run(run, folder, is_changed=False) as log:
         workload = read_workload(log, only_engine(log))
     prediction = predict(workload, dict([run.change]), num_replays=NUM_REPLAYS)

@@ -138,7 +138,7 @@ def simulated(run: Run, settings: Settings) -> QueryLog:
 
 
 def _num_right(random: Random, num_drafts: int) -> int:
-    """Returns how many drafts are right: each is as often as the next, up to the first wrong one."""
+    """Returns how many drafts are right: as often one as the next, up to the first wrong one."""
     right = 0
     while right < num_drafts and random.random() < DRAFT_IS_RIGHT:
         right += 1

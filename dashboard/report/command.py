@@ -40,6 +40,7 @@ def run_report(args: argparse.Namespace) -> int:
     from dashboard.report.writing import html_report, markdown_report
     from diagnose.commands import FINE, NOT_ENOUGH_DATA
     from diagnose.diagnosis import diagnose
+    from diagnose.user_rules.loading import chosen_rules
     from diagnose.window import choose_window, engines_in, parse_duration
     from diagnose.words import engine_hex
     from telemetry.engine_id import parse_engine
@@ -52,7 +53,8 @@ def run_report(args: argparse.Namespace) -> int:
         if engine is not None and engine not in engines_in(log, window):
             known = ", ".join(engine_hex(n) for n in engines_in(log, window)) or "none"
             raise ValueError(f"no engine {engine_hex(engine)} in this window: there are {known}")
-        found = diagnose(log, window, None if engine is None else [engine])
+        rules = chosen_rules(None, args.log)
+        found = diagnose(log, window, None if engine is None else [engine], rules=rules)
         if args.markdown:
             text = markdown_report(log, found, args.finding)
         else:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from diagnose.alerts.alert import Alert
 from diagnose.finding import Severity
 from telemetry.exporters.metrics import (
+    ANALYST_AGE,
     BLIND,
     DRAIN_LAG,
     DROPPED,
@@ -23,6 +24,8 @@ from telemetry.exporters.metrics import (
 
 COLLECTOR_JOB = "stepscope-collector"
 """The job of the collector's page, as `deploy/prometheus.yml` calls it."""
+MOST_SILENCE_SECONDS = 300
+"""The analyst judges every 10 s, and rarer where that takes more than a quarter of the time."""
 MOST_LAG_SECONDS = 30
 """The collector drains four times a second; a log that is so far behind is not written."""
 
@@ -98,6 +101,26 @@ RECORDER: tuple[Health, ...] = (
         false_alarm="A collector without `--metrics-port` has no page, and one that ended because "
         "its last engine did is down on purpose: scrape services, not such processes.",
         verify="`stepscope doctor` names a running collector and no lag.",
+    ),
+    Health(
+        alert=Alert(
+            rule="stepscope-analyst-silent",
+            expr=f"{ANALYST_AGE.prometheus_name} > {MOST_SILENCE_SECONDS}",
+            severity=Severity.high,
+            hold="1m",
+            summary="Nobody judges the log: no finding is opened or cleared",
+            description="The analyst last judged {{ $value | humanizeDuration }} ago. Collector "
+            "{{ $labels.instance }}.",
+            source="collector",
+        ),
+        meaning="Steps are recorded and nobody looks at them. Findings stay as they were, so that "
+        "silence of `StepscopeFindingActive` means nothing.",
+        confirm=("stepscope doctor", "stepscope findings"),
+        to_do="`stepscope doctor` says what the last attempt failed with. The collector starts an "
+        "analyst again when it dies; one that takes too long shows there too. `stepscope diagnose` "
+        "judges the same log by hand meanwhile.",
+        false_alarm="A machine that slept, or whose clock jumped, looks like this for a minute.",
+        verify="The age is under a minute again.",
     ),
     Health(
         alert=_alert(

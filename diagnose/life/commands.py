@@ -107,10 +107,9 @@ def _findings(args: argparse.Namespace) -> int:
 
 
 def _ack(args: argparse.Namespace) -> int:
-    state = _known(args.log, args.finding)
-    saying = _saying(args)
+    state, saying = _known(args.log, args.finding), _saying(args)
     _post(args.log, saying.acknowledge(state))
-    print(f"{state.finding} {state.rule}: acknowledged by {saying.author} until it opens again")
+    _say(f"{state.finding} {state.rule}: acknowledged by {saying.author} until it opens again")
     return FINE
 
 
@@ -121,7 +120,7 @@ def _silence(args: argparse.Namespace) -> int:
     target, saying = _target(args), _saying(args)
     row = saying.silence(target, parse_duration(args.duration, name="--for"))
     _post(args.log, row)
-    print(f"{target}: silenced by {saying.author} until {iso(row['until_ts'])[:19]}Z")
+    _say(f"{target}: silenced by {saying.author} until {iso(row['until_ts'])[:19]}Z")
     return FINE
 
 
@@ -135,8 +134,15 @@ def _unsilence(args: argparse.Namespace) -> int:
     if (target.rule, target.engine) not in known:
         raise ValueError(f"{target} is not silenced: `stepscope findings` lists the silences")
     _post(args.log, saying.unsilence(target))
-    print(f"{target}: told again")
+    _say(f"{target}: told again")
     return FINE
+
+
+def _say(text: str) -> None:
+    """Prints a line in which nothing from outside moves the cursor."""
+    from diagnose.words import without_controls
+
+    print(without_controls(text))
 
 
 def _target(args: argparse.Namespace) -> Target:

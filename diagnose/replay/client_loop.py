@@ -18,8 +18,8 @@ MIN_FOLLOWERS = 8
 """Arrivals behind the first N from which on a loop can be told."""
 PAUSE_SHARE = 0.6
 """A loop's typical pause is at most this share of the mean time between two arrivals."""
-LONG_PAUSE_SHARE = 1.0
-"""Nine in ten are at most this share of it, ..."""
+LONG_PAUSE_SHARE = 2.0
+"""Nine in ten are at most so many times as long, ..."""
 LASTING_SHARE = 0.1
 """... and this share of a typical request's time."""
 _MAX_PAUSES = 4096

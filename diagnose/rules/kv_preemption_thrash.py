@@ -16,8 +16,8 @@ When it stays quiet
 -------------------
 Under plain pressure each return passes the point of the last eviction, if only by a token: that is
 `kv-preemption-pressure`. Where more urgent requests evict them it is `priority-recompute-churn`.
-Evictions by a reset of the prefix cache are not counted. A long prefill
-beside decoding requests is no thrash: nobody is evicted.
+Evictions by a reset of the prefix cache are not counted. A long prefill beside decoding requests is
+no thrash: nobody is evicted.
 
 What to do
 ----------

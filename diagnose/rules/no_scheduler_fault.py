@@ -64,7 +64,7 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict | None:
     if any(finding.severity > Severity.info for finding in findings_of(earlier)):
         return None
     stall = find_stall(context)
-    if stall is not None:
+    if stall is not None and not _is_meant(stall, earlier):
         return _undetermined(context, stall, earlier)
     steps = context.steps
     if steps.num_working_steps < MIN_STEPS:
@@ -73,6 +73,11 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict | None:
     waited, total = steps.num_steps_waiting, steps.num_steps
     number = "not recorded" if waited is None else f"waiting in {waited:,} of {total:,} steps"
     return Healthy(rule=ID, name="scheduler", number=number, sentence=_sentence(context))
+
+
+def _is_meant(stall: Stall, earlier: Earlier) -> bool:
+    """Whether a queue is a backlog that was handed in at once, of which a rule informs."""
+    return stall.is_queue and any(found.rule == "seq-slot-limit" for found in findings_of(earlier))
 
 
 def _sentence(context: Context) -> str:

@@ -4,8 +4,8 @@ What it measures
 ----------------
 Steps in which admission ended at `max_num_seqs` (or `max_num_active_seqs`) with requests waiting.
 The rule fires when that ended at least half of the steps that left somebody waiting, at least 50 of
-them, while tokens were scheduled, the KV pool was under 85 % used, and requests spent a tenth of
-their time in the queue.
+them, for five seconds or longer, while tokens were scheduled, the KV pool was under 85 % used, and
+requests spent a tenth of their time in the queue.
 
 Why it matters
 --------------
@@ -15,8 +15,8 @@ graphs of the cache show nothing.
 When it stays quiet
 -------------------
 With a full KV pool more slots would only evict. Without progress a full running list is a hang, not
-a limit. A few steps at the limit during a burst are normal, and an offline backlog is meant to
-queue: then the finding is true and needs no action.
+a limit. A few seconds at the limit during a burst are normal. An offline backlog is meant to queue:
+where nearly all requests of the window came at once, the finding is for information only.
 
 What to do
 ----------
@@ -26,8 +26,8 @@ time between tokens. Where the pool holds no more, only more replicas help.
 Source
 ------
 Report of a running list full of requests that were not scheduled; public measurement of
-`max_num_seqs` 16 to 32: mean time between tokens 8.2 to 9.4 ms. 85 %: playbook; the others are
-starting values.
+`max_num_seqs` 16 to 32: mean time between tokens 8.2 to 9.4 ms. 85 %: playbook; five seconds and
+what a backlog is were tuned on the fault matrix, the others are starting values.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from diagnose.finding import (
     Severity,
     Span,
 )
-from diagnose.reading import Scope, read_row
+from diagnose.reading import NS, Scope, read_row
 from diagnose.rule import Context, Earlier, Rule
 from diagnose.traffic import read_traffic
 from diagnose.words import count, duration, percent, plural
@@ -66,6 +66,14 @@ MAX_KV_USED = 0.85
 """Part of the KV pool in use, 95th percentile of those steps. Source: playbook."""
 MIN_QUEUED_SHARE = 0.1
 """Share of the requests' time spent queued. Starting value."""
+MIN_LASTED_NS = 5 * NS
+"""Time from the first such step to the last. Source: tuned on seeds 0-99 of benchmarks/faults.py: a
+burst at full slots is through within 3 s, too few slots hold up requests for 45 s and more."""
+BACKLOG_SHARE = 0.9
+"""Share of the window's requests that come at once in a backlog. Source: as for `BACKLOG_SPREAD`."""
+BACKLOG_SPREAD = 0.1
+"""At once is within this share of the time that the queue lasts. Source: tuned on seeds 0-99 of
+benchmarks/faults.py: 0.06 in a backlog handed in within a second, from 0.5 in traffic."""
 
 MOMENTS_SQL = """
 SELECT ts FROM admission_stops
@@ -87,6 +95,11 @@ FROM (
     FROM admission_stops AS a LEFT JOIN token_work AS w USING (engine, step)
     WHERE a.engine = {engine} AND a.ts BETWEEN {start} AND {end} AND a.num_waiting > 0
 )
+"""
+
+ARRIVED_SQL = f"""
+SELECT (quantile_disc(ts, {BACKLOG_SHARE}) - min(ts))::BIGINT AS spread_ns
+FROM request_arrivals WHERE {{where}}
 """
 
 QUEUED_SQL = """
@@ -128,8 +141,10 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
         return NotMeasured(rule=ID, missing=missing, why="KV usage is not recorded")
     used = 1 - seen["free_p05"] / pool
     share = seen["num_slot_steps"] / max(seen["num_waiting_steps"], 1)
-    if not _is_limit(seen, queued, share, used):
-        number = f"{seen['num_slot_steps']:,} steps at {slots}, KV {percent(used)} used"
+    lasted = stretch.duration_ns
+    if not _is_limit(seen, queued, share, used) or lasted < MIN_LASTED_NS:
+        number = f"{seen['num_slot_steps']:,} steps at {slots}, {duration(lasted)}, KV "
+        number += f"{percent(used)} used"
         return Healthy(rule=ID, name="slots", number=number)
     return _finding(context, episode, stretch, seen | queued | {"share": share, "used": used})
 
@@ -144,6 +159,16 @@ def _is_limit(seen: dict[str, Any], queued: dict[str, Any], share: float, used: 
     )
 
 
+def _is_backlog(context: Context, stretch: Scope) -> bool:
+    """Whether nearly all requests of the window came at once, as a batch job hands them in."""
+    spread = context.row(ARRIVED_SQL)["spread_ns"]
+    return spread is not None and spread <= BACKLOG_SPREAD * stretch.duration_ns
+
+
+def _handed_in(is_backlog: bool) -> str:
+    return ", and all requests came at once: a backlog is meant to queue" if is_backlog else ""
+
+
 def _queued_share(queued: dict[str, Any]) -> float:
     return (queued["queued_ns"] or 0) / max(queued["all_ns"] or 0, 1)
 
@@ -153,6 +178,7 @@ def _finding(context: Context, episode: Episode, stretch: Scope, seen: dict[str,
     traffic = read_traffic(context.log, stretch, settings)
     capacity = measure_capacity(traffic, settings, stretch.start_ts, stretch.end_ts)
     span = Span(opened_ts=episode.opened_ts, cleared_ts=episode.cleared_ts)
+    is_backlog = _is_backlog(context, stretch)
     limit, slots = seen["limit_name"], settings.slots
     free = f"{percent(seen['used'])} of the KV pool in use"
     cause = Cause(
@@ -163,7 +189,7 @@ def _finding(context: Context, episode: Episode, stretch: Scope, seen: dict[str,
         id=RULE.new_id(context),
         rule=ID,
         rule_version=RULE.version,
-        severity=Severity.medium,
+        severity=Severity.info if is_backlog else Severity.medium,
         confidence=Confidence(
             level="high",
             why=f"{percent(seen['share'])} of {seen['num_waiting_steps']:,} steps with a queue",
@@ -171,7 +197,7 @@ def _finding(context: Context, episode: Episode, stretch: Scope, seen: dict[str,
         span=span,
         engine=context.scope.engine,
         sentence=f"All {count(slots)} slots were taken while up to {seen['max_waiting']:,} "
-        f"requests waited; KV blocks were free.",
+        f"requests waited; KV blocks were free{_handed_in(is_backlog)}.",
         symptom=f"{percent(_queued_share(seen))} of the requests' time was spent queued",
         cause=cause,
         rejected=_rejected(context, seen),
@@ -282,7 +308,7 @@ def _actions(context: Context, capacity: Capacity) -> tuple[Action, ...]:
 
 RULE = Rule(
     id=ID,
-    version=1,
+    version=2,
     prefix="ssl",
     page=__doc__ or "",
     decide=decide,

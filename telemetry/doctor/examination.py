@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,15 @@ from telemetry.store.presence import find_collector
 MAX_ENGINES = 10
 
 
-def examine(log: Path, *, deep: bool = False, url: str | None = None) -> Examination:
+def examine(
+    log: Path, *, deep: bool = False, url: str | None = None, opened: Log | None = None
+) -> Examination:
     """Returns the state of a step log and of the rings that belong to it.
 
     Args:
         deep: have the running engines check their books as well, which stops each for a moment.
         url: with `deep`: have the engine at this address do it, and no other.
+        opened: the same log, where somebody has opened it already; it stays open.
 
     Raises:
         StepscopeError: `url` is no address.
@@ -42,11 +46,11 @@ def examine(log: Path, *, deep: bool = False, url: str | None = None) -> Examina
     facts: dict[int, dict[str, Any]] = {}
     seen: dict[int, list[dict[str, Any]]] = {}
     try:
-        with open_log(log) as opened:
-            facts = facts_of(opened)
-            seen = seen_from_outside(opened)
-            checks.append(_newest_check(opened))
-            checks += retention_checks(log, opened)
+        with open_log(log) if opened is None else nullcontext(opened) as reader:
+            facts = facts_of(reader)
+            seen = seen_from_outside(reader)
+            checks.append(_newest_check(reader))
+            checks += retention_checks(log, reader)
     except LogBusy as error:
         checks.append(Check("bad", "step log", str(error)))
     except LogNotFound:

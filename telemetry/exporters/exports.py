@@ -69,6 +69,7 @@ class Exports:
         self._words: LastWords | None = None
         self._publishing = threading.Lock()
         self._last_failure = ""
+        self._made_ns = time.time_ns()
 
     # ------------------------------------------------------------------ the collector's calls
 
@@ -221,7 +222,11 @@ class Exports:
 
     def _own_numbers(self) -> Iterator[tuple[Metric, Sample]]:
         from telemetry.exporters import metrics
+        from telemetry.exporters.analyst import analyst_age_seconds
 
+        age = analyst_age_seconds(self._log, time.time_ns(), since_ns=self._made_ns)
+        if age is not None:
+            yield metrics.ANALYST_AGE, metrics.Sample((), age)
         if self._spans is not None:
             yield metrics.SPANS_EXPORTED, metrics.Sample((), self._spans.num_spans)
             yield metrics.PASSED_OVER, metrics.Sample((), self._spans.num_passed_over)

@@ -102,6 +102,10 @@ FINDING_ACTIVE = _gauge(
     "stepscope.finding.active", "", "engine rule severity", "lower",
     "1 while a finding is open or flapping, 0 once it has cleared; nothing where none was found.",
 )  # fmt: skip
+ANALYST_AGE = _gauge(
+    "stepscope.analyst.age", "s", "", "lower",
+    "Time since the analyst last judged the log; nothing where the collector has none.",
+)  # fmt: skip
 DROPPED = _counter(
     "stepscope.records.dropped", "{row}", "engine region", "lower",
     "Rows (of blob: bytes) that the ring overwrote before they were drained.",
@@ -150,7 +154,7 @@ PASSED_OVER = _counter(
 
 METRICS: tuple[Metric, ...] = (
     PREEMPTIONS, UNATTRIBUTED, TOKENS_LOST, TOKENS_RECOMPUTED, TOKENS_SCHEDULED, STEPS, BLOCKS,
-    FINDING_ACTIVE, DROPPED, RECORDER_ERRORS, BLIND, DRAIN_LAG, UP, HEARTBEAT_AGE, ENGINE_INFO,
-    BUILD_INFO, SPANS_EXPORTED, EXPORT_FAILURES, PASSED_OVER,
+    FINDING_ACTIVE, ANALYST_AGE, DROPPED, RECORDER_ERRORS, BLIND, DRAIN_LAG, UP, HEARTBEAT_AGE,
+    ENGINE_INFO, BUILD_INFO, SPANS_EXPORTED, EXPORT_FAILURES, PASSED_OVER,
 )  # fmt: skip
 """Every metric of the collector, in the order of its page."""

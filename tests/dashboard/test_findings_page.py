@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard.finding_words import headline
+from dashboard.source import ROOT_VARIABLE
 from diagnose.diagnosis import diagnose
 from diagnose.finding import Finding
 from telemetry.store import open_log
@@ -33,8 +36,8 @@ def finding_of(log: Path) -> Finding:
         return diagnose(opened).findings[0]
 
 
-def told(builder: LogBuilder, finding: Finding, event: str, **more: object) -> None:
-    own = {"engine": finding.engine, "finding": finding.id, "rule": finding.rule, "event": event}
+def told(builder: LogBuilder, about: Finding, event: str, **more: object) -> None:
+    own = {"engine": about.engine, "finding": about.id, "rule": about.rule, "event": event}
     builder._add("findings", own | {"ts": START + 60_000 * MS} | more)
 
 
@@ -52,9 +55,21 @@ def followed_log(tmp_path_factory: pytest.TempPathFactory, storm_log: Path) -> P
     return logs.write_log(tmp_path_factory.mktemp("followed"), builder)
 
 
+@cache
+def one(log: Path) -> AppTest:
+    """One run of the page of a log's worst finding, for tests that only look."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ROOT_VARIABLE, str(log))
+        return run(findings, finding=finding_of(log).id)
+
+
 def tables(test: AppTest) -> str:
-    """All that stands in the page's tables."""
-    return "\n".join(table.value.to_csv() for table in test.table).replace("\\", "")
+    """All that stands in the page's tables, without the escapes of markdown."""
+    return written(test).replace("\\", "")
+
+
+def written(test: AppTest) -> str:
+    return "\n".join(str(cell) for table in test.table for cell in table.value.to_numpy().flat)
 
 
 # --------------------------------------------------------------------------------------- the list
@@ -97,10 +112,23 @@ def test_an_empty_log_says_that_nothing_is_recorded(empty_log: Path, show: Show)
     assert not test.table
 
 
-def test_several_findings_are_counted_by_how_they_stand(interrupted_log: Path) -> None:
-    with open_log(interrupted_log) as log:
+@pytest.mark.parametrize(
+    ("are_open", "sentence"),
+    [
+        ((True,), "1 finding, open;"),
+        ((False, False), "2 findings, all cleared;"),
+        ((True, False, False), "3 findings: 1 open, 2 cleared;"),
+    ],
+)
+def test_findings_are_counted_by_how_they_stand(
+    storm_log: Path, are_open: tuple[bool, ...], sentence: str
+) -> None:
+    with open_log(storm_log) as log:
         engine = diagnose(log).engines[0]
-    assert headline(engine).startswith("2 findings, all cleared;")
+    (finding,) = engine.findings
+    opened = replace(finding, span=replace(finding.span, cleared_ts=None))
+    findings = tuple(opened if is_open else finding for is_open in are_open)
+    assert headline(replace(engine, findings=findings)).startswith(sentence)
 
 
 def test_a_stored_finding_outside_the_window_is_not_lost(followed_log: Path, show: Show) -> None:
@@ -111,10 +139,9 @@ def test_a_stored_finding_outside_the_window_is_not_lost(followed_log: Path, sho
 # ------------------------------------------------------------------------------------ one finding
 
 
-def test_one_finding_tells_all_that_the_report_tells(storm_log: Path, show: Show) -> None:
-    show(storm_log)
+def test_one_finding_tells_all_that_the_report_tells(storm_log: Path) -> None:
     finding = finding_of(storm_log)
-    test = run(findings, finding=finding.id)
+    test = one(storm_log)
     words, shown = said(test), tables(test)
     assert f"### {finding.sentence}" in words
     assert finding.cause.sentence.replace("->", "→") in shown
@@ -124,15 +151,13 @@ def test_one_finding_tells_all_that_the_report_tells(storm_log: Path, show: Show
     assert all(str(action.flag) in shown for action in finding.actions)
 
 
-def test_the_charts_show_the_window_of_the_finding(storm_log: Path, show: Show) -> None:
-    show(storm_log)
-    (chart,) = charts(run(findings, finding=finding_of(storm_log).id))
+def test_the_charts_show_the_window_of_the_finding(storm_log: Path) -> None:
+    (chart,) = charts(one(storm_log))
     assert len(chart["vconcat"]) == 8
 
 
-def test_scrapes_have_their_own_charts(scraped_log: Path, show: Show) -> None:
-    show(scraped_log)
-    (chart,) = charts(run(findings, finding=finding_of(scraped_log).id))
+def test_scrapes_have_their_own_charts(scraped_log: Path) -> None:
+    (chart,) = charts(one(scraped_log))
     assert len(chart["vconcat"]) == 3
 
 
@@ -155,24 +180,21 @@ def test_the_json_is_the_one_of_diagnose(storm_log: Path, show: Show) -> None:
     assert json.loads(test.code[-1].value)["id"] == finding.id
 
 
-def test_a_request_that_paid_leads_to_its_story(storm_log: Path, show: Show) -> None:
-    show(storm_log)
+def test_a_request_that_paid_leads_to_its_story(storm_log: Path) -> None:
     finding = finding_of(storm_log)
-    shown = tables(run(findings, finding=finding.id))
+    shown = tables(one(storm_log))
     assert f"(./requests?request={finding.affected[0].request}&engine=" in shown
 
 
-def test_who_acknowledged_it_stands_beside_it(followed_log: Path, show: Show) -> None:
-    show(followed_log)
-    shown = tables(run(findings, finding=finding_of(followed_log).id))
+def test_who_acknowledged_it_stands_beside_it(followed_log: Path) -> None:
+    shown = tables(one(followed_log))
     assert "Acknowledged" in shown
     assert "2 times" in shown
 
 
-def test_what_people_said_is_shown_as_it_is(followed_log: Path, show: Show) -> None:
-    show(followed_log)
-    test = run(findings, finding=finding_of(followed_log).id)
-    raw = "\n".join(table.value.to_csv() for table in test.table)
+def test_what_people_said_is_shown_as_it_is(followed_log: Path) -> None:
+    test = one(followed_log)
+    raw = written(test)
     assert "[x](http://evil.example)" not in raw
     assert ":red[boo]" not in raw
     assert "[x](http://evil.example)" in tables(test)

@@ -46,7 +46,13 @@ def steps() -> None:
     app.show_steps()
 
 
-PAGES = [overview, preemptions, requests, steps]
+def recorder() -> None:
+    from dashboard import app
+
+    app.show_recorder()
+
+
+PAGES = [overview, preemptions, requests, steps, recorder]
 
 
 @cache
@@ -285,7 +291,13 @@ def test_names_from_outside_do_nothing(tmp_path: Path, show: Show) -> None:
         row["request_id"] = hostile
     builder.rows["engines"][0]["model"] = hostile
     show(logs.write_log(tmp_path / "hostile", builder))
-    told = ((overview, {}), (preemptions, {}), (requests, {"request": "0"}), (steps, {"step": "3"}))
+    told = (
+        (overview, {}),
+        (preemptions, {}),
+        (requests, {"request": "0"}),
+        (steps, {"step": "3"}),
+        (recorder, {}),
+    )
     for page, parameters in told:
         test = run(page, **parameters)
         shown = [str(m.value) for m in test.markdown] + [h.proto.body for h in test.get("html")]

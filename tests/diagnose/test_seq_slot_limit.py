@@ -2,21 +2,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from diagnose.finding import Healthy, NotMeasured
+from diagnose.finding import Healthy, NotMeasured, Severity
 from telemetry.vocabulary import StopReason
 from tests.diagnose.logs import described, finding_of, log_of, steps, verdict_of
-from tests.telemetry.log_builder import LogBuilder
+from tests.telemetry.log_builder import MS, LogBuilder
 
 RULE = "seq-slot-limit"
 
 
 def queued(
-    number: int = 100, *, engine: dict[str, Any] | None = None, **columns: Any
+    number: int = 100,
+    *,
+    engine: dict[str, Any] | None = None,
+    step_ns: int = 110 * MS,
+    apart_ns: int = 300 * MS,
+    **columns: Any,
 ) -> LogBuilder:
     """Four run, six wait for a slot for `number` steps."""
     log = described(**({"max_num_seqs": 4} | (engine or {})))
+    log.step_ns = step_ns
     for request in range(10):
-        log.arrived(request, num_prompt_tokens=16, max_tokens=16)
+        log.arrived(request, num_prompt_tokens=16, max_tokens=16).advance(apart_ns)
     own = {"running": 4, "waiting": 6, "free": 50, "stop": StopReason.max_num_seqs}
     steps(log, 1, **(own | columns))
     for request in range(4):
@@ -42,6 +48,17 @@ def test_at_fifty_steps_it_is_found() -> None:
 
 def test_under_fifty_steps_it_is_not() -> None:
     assert isinstance(verdict_of(log_of(queued(49)), RULE), Healthy)
+
+
+def test_five_seconds_are_needed() -> None:
+    assert isinstance(verdict_of(log_of(queued(step_ns=40 * MS)), RULE), Healthy)
+
+
+def test_a_backlog_that_came_at_once_is_for_information() -> None:
+    finding = finding_of(log_of(queued(apart_ns=10 * MS)), RULE)
+    assert finding.severity is Severity.info
+    assert "a backlog is meant to queue" in finding.sentence
+    assert finding_of(log_of(queued()), RULE).severity is Severity.medium
 
 
 def test_with_a_full_pool_slots_are_not_the_limit() -> None:

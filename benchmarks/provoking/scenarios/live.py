@@ -188,7 +188,7 @@ def _adapters(max_loras: int) -> Callable[[Random, Path], Sequence[str]]:
 def _of_adapters(random: Random, load: float) -> Traffic:
     calls = [
         replace(call, body=call.body | {"model": random.choice(list(ADAPTERS))})
-        for call in _completions(random, 48 * load, (16, 48), (60, 120))
+        for call in _completions(random, 36 * load, (16, 48), (50, 90))
     ]
     return _one(calls, at_once=16)
 
@@ -241,14 +241,19 @@ def _connector(*inject: str, load_async: bool = True) -> Callable[[Random, Path]
 
 
 def _twice(
-    random: Random, load: float, *, patience_seconds: float | None = None, may_fail: bool = False
+    random: Random,
+    load: float,
+    *,
+    at_once: int = 4,
+    patience_seconds: float | None = None,
+    may_fail: bool = False,
 ) -> Traffic:
     """The same prompts again, once they have been stored and the local cache has been emptied."""
     calls = [
         replace(call, patience_seconds=patience_seconds)
-        for call in _completions(random, 24 * load, (128, 256), (16, 32))
+        for call in _completions(random, 24 * load, (800, 1200), (8, 16))
     ]
-    return Traffic(clients=[Clients(calls, 24)], rounds=2, may_fail=may_fail)
+    return Traffic(clients=[Clients(calls, at_once)], rounds=2, may_fail=may_fail)
 
 
 LOADS_COME = LiveRun(name="loads-that-come", flags=_connector(), traffic=_twice)
@@ -260,13 +265,13 @@ LOADS_FAIL = LiveRun(
 LOADS_HANG = LiveRun(
     name="loads-that-hang",
     flags=_connector("load=stall:p=0.4"),
-    traffic=partial(_twice, patience_seconds=130.0),
+    traffic=partial(_twice, at_once=24, patience_seconds=130.0),
 )
 """Their clients leave after the time that makes it a fault."""
 STEP_HANGS = LiveRun(
     name="step-that-hangs",
     flags=_connector("load=stall:p=0.2", load_async=False),
-    traffic=partial(_twice, patience_seconds=70.0, may_fail=True),
+    traffic=partial(_twice, at_once=24, patience_seconds=70.0, may_fail=True),
 )
 """A load that is part of a step never comes: the step loop hangs, and its heart goes on."""
 

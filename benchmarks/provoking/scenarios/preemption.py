@@ -195,14 +195,10 @@ def urgent_against_background(attempt: Attempt) -> QueryLog:
     engine = Recording(config, random)
 
     def background(at: float) -> Call:
-        return Call(
-            at=at, num_prompt_tokens=about(random, 500, 0.1), max_tokens=1500, priority=9
-        )
+        return Call(at=at, num_prompt_tokens=about(random, 500, 0.1), max_tokens=1500, priority=9)
 
     def urgent(at: float) -> Call:
-        return Call(
-            at=at, num_prompt_tokens=about(random, 48, 0.1), max_tokens=about(random, 160)
-        )
+        return Call(at=at, num_prompt_tokens=about(random, 48, 0.1), max_tokens=about(random, 160))
 
     engine.send(burst(random, background, count=5, at=0.5))
     for start in range(4, 70, 6):

@@ -123,9 +123,7 @@ def hits_of_the_evicted(attempt: Attempt) -> QueryLog:
     engine = Recording(settings(num_blocks=random.randint(280, 330)), random)
 
     def call(at: float) -> Call:
-        return Call(
-            at=at, num_prompt_tokens=about(random, 130), max_tokens=about(random, 230, 0.3)
-        )
+        return Call(at=at, num_prompt_tokens=about(random, 130), max_tokens=about(random, 230, 0.3))
 
     engine.send(poisson(random, call, rate=2.7 * attempt.load, start=0, end=45))
     engine.run()

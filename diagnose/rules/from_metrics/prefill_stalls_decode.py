@@ -3,8 +3,8 @@
 Output tokens a second, in all and for each running request, in intervals that computed more prompt
 than output tokens, against intervals that computed hardly any prompt. The rule fires where both
 fall below 60 %, with two intervals of each kind or more, ten seconds with prompts that are a fifth
-of the time, and output back afterwards. Only intervals
-count in which requests ran at both ends and nobody was preempted.
+of the time, and output back afterwards. Only intervals count in which requests ran at both ends and
+nobody was preempted.
 """
 
 from __future__ import annotations

@@ -94,12 +94,30 @@ def test_answers_that_crawl_beside_prompts_are_found() -> None:
 
 
 def test_sixty_per_cent_of_the_rate_are_allowed() -> None:
-    assert is_healthy(stalled(16 * MS), "prefill-stalls-decode")
-    assert found(stalled(18 * MS), "prefill-stalls-decode")
+    assert is_healthy(stalled(16 * MS, number=200), "prefill-stalls-decode")
+    assert found(stalled(18 * MS, number=200), "prefill-stalls-decode")
 
 
-def test_fifty_mixed_steps_are_needed() -> None:
-    assert is_healthy(stalled(number=48), "prefill-stalls-decode")
+def test_a_stall_lasts_a_second_and_all_of_them_two() -> None:
+    assert found(stalled(number=42), "prefill-stalls-decode")
+    assert is_healthy(stalled(number=38), "prefill-stalls-decode")
+
+
+def test_prompts_of_a_step_each_stall_nobody() -> None:
+    log = described()
+    for _ in range(100):
+        log.step_ns = 10 * MS
+        steps(log, 2, num_decode_requests=8)
+        log.step_ns = 50 * MS
+        prompts = {"tokens": 1032, "num_prefill_tokens": 1024, "num_decode_tokens": 8}
+        steps(log, 1, num_decode_requests=8, **prompts)
+    assert is_healthy(log, "prefill-stalls-decode")
+
+
+def test_stalls_that_are_a_small_part_of_the_time_are_left_alone() -> None:
+    log = stalled(number=42)
+    log.step_ns = 100 * MS
+    assert is_healthy(steps(log, 400, num_decode_requests=8), "prefill-stalls-decode")
 
 
 def test_without_calm_steps_it_is_not_measured() -> None:

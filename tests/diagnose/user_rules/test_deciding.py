@@ -169,7 +169,7 @@ def test_the_directory_is_the_one_that_is_named(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="STEPSCOPE_RULES is .*: there is no such directory"):
+    with pytest.raises(ValueError, match=r"STEPSCOPE_RULES is .*: there is no such directory"):
         rules_directory(None, None, {"STEPSCOPE_RULES": str(tmp_path / "nowhere")})
 
 

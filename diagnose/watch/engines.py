@@ -1,0 +1,58 @@
+"""Engines that come and go, as lines between the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from diagnose.lines import Report
+from diagnose.reading import NS, QueryLog, read_rows
+from diagnose.words import count, engine_hex, harmless, time_of_day
+
+SEEN_NS = 15 * NS
+_LIVING = """
+SELECT engine, e.started_ts, e.model, e.source, e.version, e.num_usable_blocks, e.block_size,
+  e.max_num_seqs
+FROM engines e WHERE engine IN (SELECT engine FROM heartbeats WHERE ts > {since})
+ORDER BY e.started_ts
+"""
+_ENDED = """
+SELECT engine, ts, event_kind_name(kind) AS kind FROM request_events
+WHERE ts > {since} AND kind IN (
+  event_kind('engine_stopped'), event_kind('engine_died'), event_kind('engine_failed'))
+ORDER BY ts
+"""
+
+
+@dataclass(slots=True)
+class Engines:
+    """Which engines were told as attached."""
+
+    attached: set[int] = field(default_factory=set)
+
+    def write(self, report: Report, log: QueryLog, now: int) -> None:
+        """Adds a line for each engine that is new, and for each that has ended."""
+        since = now - SEEN_NS
+        for row in read_rows(log, _LIVING.format(since=since)):
+            if row["engine"] not in self.attached:
+                self.attached.add(row["engine"])
+                report.add(
+                    f"{time_of_day(row['started_ts'] or now)}  ", "● attached  ", *_facts(row)
+                )
+        for row in read_rows(log, _ENDED.format(since=since)):
+            if row["engine"] in self.attached:
+                self.attached.discard(row["engine"])
+                word = str(row["kind"]).removeprefix("engine_")
+                engine = engine_hex(row["engine"])
+                report.add(f"{time_of_day(row['ts'])}  ", f"● {word:<8}  engine {engine}")
+
+
+def _facts(row: dict[str, object]) -> Iterator[str]:
+    """Yields what is known of an engine, for one line."""
+    yield f"engine {engine_hex(int(str(row['engine'])))}"
+    names = [row["model"], row["source"], row["version"]]
+    yield "  " + " ".join(harmless(str(name), 24) for name in names if name is not None)
+    if isinstance(row["num_usable_blocks"], int):
+        yield f", {count(row['num_usable_blocks'])} KV blocks"
+    if isinstance(row["max_num_seqs"], int):
+        yield f", max_num_seqs {count(row['max_num_seqs'])}"

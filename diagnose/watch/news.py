@@ -1,0 +1,152 @@
+"""What is new of findings, and who is to be told: changes come in, notices go out.
+
+A finding that somebody has acknowledged or silenced is not told. Its end is, where its beginning
+was; and one that is still open when its silence ends is told then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from diagnose.finding import Severity
+from diagnose.life.state import FindingState, StoredChange, read_changes, read_states
+from diagnose.reading import NS, QueryLog, read_row
+
+Kind = Literal["open", "opened", "updated", "reopened", "flapping", "settled", "cleared"]
+"""What a notice tells; `open`: it was open before, and is told now."""
+
+OVERLAP_NS = 60 * NS
+"""Changes of several writers need not come in order of their times."""
+_MARK = "SELECT max(ts) AS newest, count(*) AS num FROM findings"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something to tell of a finding. `state` is how it stands now, which may be later."""
+
+    kind: Kind
+    ts: int
+    severity: Severity
+    opened_ts: int
+    cleared_ts: int | None
+    num_openings: int
+    reason: str
+    sentence: str
+    state: FindingState
+
+    @property
+    def is_end(self) -> bool:
+        """Whether it tells that the finding has cleared."""
+        return self.kind == "cleared"
+
+
+@dataclass(slots=True)
+class News:
+    """Reads a log again and again. `level` is the mildest severity that is told."""
+
+    level: Severity = Severity.medium
+    told_open: set[tuple[int, str]] = field(default_factory=set)
+    """Findings that were told and have not been told to be over."""
+    sayings: list[StoredChange] = field(default_factory=list)
+    """What people said since the last look: shown on a terminal, and never a notice."""
+    _seen: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _mark: tuple[object, ...] | None = None
+    _since: int | None = None
+
+    def read(self, log: QueryLog, now: int) -> list[Notice]:
+        """Returns what is to be told at this moment (wall clock), in order.
+
+        The first look tells what is open.
+        """
+        mark = tuple(read_row(log, _MARK).values())
+        states = {(state.engine, state.finding): state for state in read_states(log)}
+        self.sayings = []
+        notices: list[Notice] = []
+        if self._since is None:
+            self._take_note(read_changes(log))
+        elif mark != self._mark:
+            changes = self._take_note(read_changes(log, self._since - OVERLAP_NS))
+            notices += self._of_changes(changes, states, now)
+        self._mark = mark
+        notices += self._of_open(states.values(), now)
+        return notices
+
+    def _take_note(self, changes: Iterable[StoredChange]) -> list[StoredChange]:
+        """Returns the changes that were not seen before."""
+        new = []
+        for change in changes:
+            key = (change.engine, change.finding, change.rule, change.ts, change.event)
+            if key not in self._seen:
+                new.append(change)
+            self._seen[key] = change.ts
+        self._since = max([self._since or 0, *(change.ts for change in new)])
+        oldest = self._since - 2 * OVERLAP_NS
+        self._seen = {key: ts for key, ts in self._seen.items() if ts > oldest}
+        return new
+
+    def _of_changes(
+        self,
+        changes: Iterable[StoredChange],
+        states: dict[tuple[int, str], FindingState],
+        now: int,
+    ) -> Iterator[Notice]:
+        for change in changes:
+            if change.author is not None:
+                self.sayings.append(change)
+            elif (notice := _of_change(change, states)) is not None and self._is_told(notice, now):
+                yield self._told(notice)
+
+    def _is_told(self, notice: Notice, now: int) -> bool:
+        if notice.is_end:
+            return _place(notice.state) in self.told_open
+        return notice.severity >= self.level and not notice.state.is_muted(now)
+
+    def _of_open(self, states: Iterable[FindingState], now: int) -> Iterator[Notice]:
+        """Yields what is open and was not told yet: at the beginning, and after a silence."""
+        for state in states:
+            is_new = state.is_open and _place(state) not in self.told_open
+            if is_new and state.severity >= self.level and not state.is_muted(now):
+                yield self._told(_of_state(state, now))
+
+    def _told(self, notice: Notice) -> Notice:
+        place = _place(notice.state)
+        (self.told_open.discard if notice.is_end else self.told_open.add)(place)
+        return notice
+
+
+def _place(state: FindingState) -> tuple[int, str]:
+    return state.engine, state.finding
+
+
+def _of_change(change: StoredChange, states: dict[tuple[int, str], FindingState]) -> Notice | None:
+    """Returns what a stored change tells; `None` for one that an incomplete row tells."""
+    state = states.get((change.engine or 0, change.finding or ""))
+    if state is None or change.severity is None or change.opened_ts is None:
+        return None
+    return Notice(
+        kind=change.event,  # type: ignore[arg-type]
+        ts=change.ts,
+        severity=change.severity,
+        opened_ts=change.opened_ts,
+        cleared_ts=change.cleared_ts,
+        num_openings=change.num_openings or 1,
+        reason=change.reason or "",
+        sentence=change.sentence or "",
+        state=state,
+    )
+
+
+def _of_state(state: FindingState, now: int) -> Notice:
+    return Notice(
+        kind="open",
+        ts=now,
+        severity=state.severity,
+        opened_ts=state.opened_ts,
+        cleared_ts=state.cleared_ts,
+        num_openings=state.num_openings,
+        reason=state.reason or "",
+        sentence=state.sentence or "",
+        state=state,
+    )

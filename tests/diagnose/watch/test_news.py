@@ -1,0 +1,136 @@
+"""Who is told what of stored findings, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from diagnose.finding import Severity
+from diagnose.reading import NS
+from diagnose.watch.news import News, Notice
+from tests.diagnose.watch.stored import RULE, StoredFindings, notices
+
+SLOTS = {"finding": "ssl-00000001", "rule": "seq-slot-limit"}
+
+
+@pytest.fixture
+def log() -> StoredFindings:
+    return StoredFindings()
+
+
+def kinds(told: list[Notice]) -> list[str]:
+    return [notice.kind for notice in told]
+
+
+def test_what_is_open_is_told_first(log: StoredFindings) -> None:
+    log.change("opened")
+    log.change("opened", **SLOTS)
+    log.change("cleared", **SLOTS)
+    assert [(each.kind, each.state.rule) for each in notices(log)] == [("open", RULE)]
+
+
+def test_each_change_is_told_once(log: StoredFindings) -> None:
+    news = News()
+    assert notices(log, news) == []
+    for event in ("opened", "updated", "cleared", "reopened", "cleared", "flapping", "settled"):
+        log.change(event)
+        assert kinds(notices(log, news)) == [event]
+        assert notices(log, news) == []
+
+
+def test_several_changes_between_two_looks_are_told_in_order(log: StoredFindings) -> None:
+    news = News()
+    notices(log, news)
+    log.change("opened")
+    log.change("cleared")
+    assert kinds(notices(log, news)) == ["opened", "cleared"]
+
+
+def test_a_change_that_is_stored_late_is_told(log: StoredFindings) -> None:
+    news = News()
+    log.change("opened", **SLOTS)
+    notices(log, news)
+    log.now -= 30 * NS
+    log.change("opened")
+    assert kinds(notices(log, news)) == ["opened"]
+
+
+def test_a_mild_one_is_told_once_it_gets_worse(log: StoredFindings) -> None:
+    news = News(level=Severity.high)
+    notices(log, news)
+    log.change("opened", severity="medium")
+    assert notices(log, news) == []
+    log.change("updated", severity="critical")
+    assert kinds(notices(log, news)) == ["updated"]
+
+
+def test_the_end_of_what_was_not_told_is_not_told(log: StoredFindings) -> None:
+    news = News(level=Severity.high)
+    notices(log, news)
+    for event in ("opened", "cleared"):
+        log.change(event, severity="medium")
+    assert notices(log, news) == []
+
+
+def test_of_an_acknowledged_one_only_the_end_is_told(log: StoredFindings) -> None:
+    news = News()
+    notices(log, news)
+    log.change("opened")
+    assert kinds(notices(log, news)) == ["opened"]
+    log.acknowledge()
+    log.change("updated", severity="critical")
+    assert notices(log, news) == []
+    log.change("cleared")
+    assert kinds(notices(log, news)) == ["cleared"]
+
+
+def test_an_acknowledged_one_that_opens_again_is_told(log: StoredFindings) -> None:
+    news = News()
+    log.change("opened")
+    log.acknowledge()
+    assert notices(log, news) == []
+    log.change("cleared")
+    log.change("reopened", num_openings=2)
+    assert kinds(notices(log, news)) == ["reopened"]
+
+
+def test_a_silenced_one_that_is_still_open_is_told_when_the_silence_ends(
+    log: StoredFindings,
+) -> None:
+    news = News()
+    log.silence(60)
+    notices(log, news)
+    log.change("opened")
+    assert notices(log, news) == []
+    log.now += 60 * NS
+    assert kinds(notices(log, news)) == ["open"]
+    assert notices(log, news) == []
+
+
+def test_a_silenced_one_that_came_and_went_is_not_told_and_not_lost(log: StoredFindings) -> None:
+    news = News()
+    log.silence(60)
+    notices(log, news)
+    log.change("opened")
+    log.change("cleared")
+    log.now += 60 * NS
+    assert notices(log, news) == []
+    assert log.query("SELECT status FROM finding_states")["status"].to_pylist() == ["cleared"]
+
+
+def test_a_silence_that_is_ended_is_told_at_once(log: StoredFindings) -> None:
+    news = News()
+    log.silence(3600)
+    log.change("opened")
+    assert notices(log, news) == []
+    log.saying("unsilenced", rule=RULE)
+    assert kinds(notices(log, news)) == ["open"]
+
+
+def test_what_people_say_is_shown_and_is_no_notice(log: StoredFindings) -> None:
+    news = News()
+    notices(log, news)
+    log.silence(60, rule="seq-slot-limit")
+    assert notices(log, news) == []
+    assert [(each.event, each.author) for each in news.sayings] == [("silenced", "dana")]
+    notices(log, news)
+    assert news.sayings == []
