@@ -9,7 +9,7 @@ import streamlit as st
 from dashboard import header, session, states, style, width
 from dashboard.session import Page
 from dashboard.theme import logo
-from dashboard.views import findings, overview, preemptions, recorder, requests, steps
+from dashboard.views import findings, overview, preemptions, recorder, requests, sql, steps
 from telemetry.errors import StepscopeError
 
 WAIT_SECONDS = 3  # how often an empty page looks whether something has been recorded
@@ -68,6 +68,11 @@ def show_recorder() -> None:
     _shown(recorder.draw, "recorder")
 
 
+def show_sql() -> None:
+    """What no page answers."""
+    _shown(sql.draw, "sql")
+
+
 def go_to_overview() -> None:
     """An address without a page means the first one."""
     st.switch_page(st.session_state["pages"]["overview"])
@@ -84,6 +89,7 @@ def main() -> None:
         "steps": st.Page(show_steps, title="Steps", url_path="steps"),
         "findings": st.Page(show_findings, title="Findings", url_path="findings"),
         "recorder": st.Page(show_recorder, title="Recorder", url_path="recorder"),
+        "sql": st.Page(show_sql, title="SQL", url_path="sql"),
     }
     st.session_state["pages"] = pages
     home = st.Page(go_to_overview, title="Stepscope", default=True, visibility="hidden")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from dashboard import address, session, source
+from dashboard import address, asking, session, source
+from dashboard import links as to
 from dashboard.queries import header as queries
 from dashboard.session import Page
 from dashboard.untrusted import in_markdown
@@ -137,7 +138,12 @@ def choose_window(start_ts: int, end_ts: int) -> None:
     st.rerun(scope="app")
 
 
-OWN = {"requests": ("request",), "steps": ("step",), "findings": ("finding",), "sql": ("q", "sql")}
+OWN = {
+    "requests": ("request",),
+    "steps": ("step",),
+    "findings": ("finding",),
+    "sql": ("q", "sql", "of"),
+}
 """Parts of the address that only one page knows; they go into its link."""
 NUMBERS = ("request", "step")
 
@@ -159,11 +165,12 @@ def link_to(page: Page, current: str) -> str:
 
 def _own(current: str) -> dict[str, str]:
     """Returns what only this page knows of the address; a number that is none is left out."""
+    known = OWN.get(current, ())
     return {
-        name: st.query_params[name]
-        for name in OWN.get(current, ())
-        if name in st.query_params
-        and (name not in NUMBERS or address.parse_request(st.query_params[name]) is not None)
+        name: value
+        for name, value in st.query_params.items()
+        if (name in known or (current == "sql" and name.startswith(asking.PREFIX)))
+        and (name not in NUMBERS or address.parse_request(value) is not None)
     }
 
 
@@ -183,6 +190,8 @@ def _show_sql(page: Page, statements: dict[str, str]) -> None:
     if len(names) > 1:
         name = st.selectbox("What", names) or names[0]
     st.code(statements[name], language="sql", wrap_lines=True)
+    if st.button("Open in SQL", key="open-in-sql"):
+        to.show("sql", sql=statements[name])
     try:
         answer: pd.DataFrame = page.ask(statements[name])
     except StepscopeError as error:

@@ -55,10 +55,7 @@ def totals(cover: Row, engine: EngineDiagnosis | None) -> list[tuple[str, str]]:
         (count(missing), "steps missing"),
         (count(int(cover["num_gaps"])), "gaps"),
         (NOT_MEASURED if quality is None else count(quality.num_records_dropped), "rows dropped"),
-        (
-            NOT_MEASURED if quality is None else count(quality.num_recorder_errors),
-            "recorder errors",
-        ),
+        (_number(cover["num_errors"]), "recorder errors"),
     ]
 
 
@@ -143,13 +140,14 @@ def not_known(engine: EngineDiagnosis) -> list[tuple[str, str]]:
     quality, settings = engine.quality, engine.settings
     lines = []
     if not quality.has_received_times:
-        lines.append(("time before the engine: tokeniser, HTTP", "`request_arrivals.received_ts`"))
+        needs = in_markdown("request_arrivals.received_ts")
+        lines.append(("time before the engine: tokeniser, HTTP", needs))
     if not engine.steps.token_budget_recorded:
-        lines.append(("the token budget of a step", "`steps.token_budget`"))
+        lines.append(("the token budget of a step", in_markdown("steps.token_budget")))
     if settings.settings is None:
-        lines.append(("the engine's settings", "`engines.settings`"))
+        lines.append(("the engine's settings", "engines.settings"))
     for said in engine.not_measured:
-        missing = ", ".join(f"`{in_markdown(name)}`" for name in said.missing[:3])
+        missing = in_markdown(", ".join(said.missing[:3]), 160)
         lines.append((f"rule {in_markdown(said.rule)}", missing or in_markdown(said.why, 160)))
     return lines
 

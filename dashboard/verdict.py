@@ -80,7 +80,7 @@ def _show_actions(finding: Finding) -> None:
     st.markdown(f"**{in_markdown(finding.cause.sentence, SENTENCE)}**")
     for action in finding.actions:
         st.markdown(_action(action))
-    st.caption("No effect is predicted here: that takes a replay of the record.")
+    st.caption(in_markdown(finding.prediction or "No effect is predicted.", SENTENCE))
 
 
 def _action(action: Action) -> str:

@@ -12,7 +12,7 @@ same answer. Not responsible for finding the changes (`candidates`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
@@ -42,6 +42,8 @@ LONG_WINDOW = 50
 """A window of so many steps costs as much to judge as one replayed step."""
 MAX_SEEDS = 3
 """Replays of the same load, with step times drawn anew: preemptions scatter."""
+MAX_STEPS_RATIO = 4
+"""A replay without a change ends after so many times the recorded steps, wherever it is then."""
 MAX_MISS = 0.5
 """A replay that misses the recorded count by more than this says nothing. Starting value."""
 LEAD_NS = 30_000_000_000
@@ -107,7 +109,8 @@ def attribute(case: Case, changes: Sequence[Change], limit: int | None) -> Attri
         seeds = max(1, min(MAX_SEEDS, limit // max(num_steps * num_runs, 1)))
     try:
         workload = read_workload(case.log, scope.engine, scope.start_ts, scope.end_ts)
-        return _shared(case, workload, happened, range(seeds))
+        most = MAX_STEPS_RATIO * max(num_steps, 1)
+        return _shared(case, workload, happened, range(seeds), most)
     except (ReplayError, ConfigError) as error:
         return Attribution(why=f"shares are not worked out: {error}")
 
@@ -139,7 +142,7 @@ def _count_steps(case: Case, scope: Scope) -> int:
 
 
 def _shared(
-    case: Case, workload: Workload, happened: Sequence[Change], seeds: range
+    case: Case, workload: Workload, happened: Sequence[Change], seeds: range, max_steps: int
 ) -> Attribution:
     known: dict[frozenset[int], float] = {}
 
@@ -147,8 +150,8 @@ def _shared(
         if present not in known:
             absent = [c.undo for i, c in enumerate(happened) if i not in present and c.undo]
             changed = taken_out(workload, together(absent))
-            runs = [simulate(changed, seed=seed).num_preemptions for seed in seeds]
-            known[present] = sum(runs) / len(runs)
+            runs = [simulate(changed, seed=seed, max_steps=max_steps) for seed in seeds]
+            known[present] = sum(run.num_preemptions for run in runs) / len(runs)
         return known[present]
 
     everybody = frozenset(range(len(happened)))
@@ -157,11 +160,10 @@ def _shared(
         why = f"a replay has {replayed:.0f} preemptions for {recorded:.0f}: too far off for shares"
         return Attribution(why=why)
     players = sorted(everybody)
-    values = shapley(players, preemptions)
-    while players and min(values.values()) <= 0 and len(players) > 1:
+    values = _values(players, everybody, preemptions)
+    while len(players) > 1 and min(values.values()) <= 0:
         players.remove(min(players, key=lambda player: values[player]))
-        gone = everybody - frozenset(players)
-        values = shapley(players, lambda present, gone=gone: preemptions(present | gone))
+        values = _values(players, everybody, preemptions)
     parts = [(happened[player], max(values[player], 0.0) / replayed) for player in players]
     parts.sort(key=lambda part: -part[1])
     alone = [(c.name, preemptions(everybody - {i})) for i, c in enumerate(happened)]
@@ -172,6 +174,16 @@ def _shared(
         num_replayed=replayed,
         without=tuple(alone),
     )
+
+
+def _values(
+    players: Sequence[int],
+    everybody: frozenset[int],
+    preemptions: Callable[[frozenset[int]], float],
+) -> dict[int, float]:
+    """Returns what some changes account for while the others stay in the load."""
+    others = everybody - frozenset(players)
+    return shapley(players, lambda present: preemptions(present | others))
 
 
 def _shares(parts: Sequence[tuple[Change, float]], num_rows: int) -> tuple[Share, ...]:
@@ -186,7 +198,7 @@ def _shares(parts: Sequence[tuple[Change, float]], num_rows: int) -> tuple[Share
     return (*shares, Share(kind=None, name="unexplained", num=left, ratio=rest))
 
 
-# ------------------------------------------------------------------------- the load without a change
+# ------------------------------------------------------------------------ the load without a change
 
 
 def taken_out(workload: Workload, undo: Undo) -> Workload:

@@ -88,18 +88,21 @@ def find_burst(
     quick = traffic.quick_ns
     spans = [span for span in SPANS_NS if quick is None or span <= quick]
     for span in spans or SPANS_NS[:1]:
-        best = _best(traffic, starts, before, span, num_fitting)
-        jumps.append(_describe(traffic, best, span, context_start_ts))
-        if jumps[-1].is_unusual and jumps[-1].overflows(num_fitting):
-            return jumps[-1]
+        for best in _best(traffic, starts, before, span, num_fitting):
+            jumps.append(_describe(traffic, best, span, context_start_ts))
+            if jumps[-1].is_unusual and jumps[-1].overflows(num_fitting):
+                return jumps[-1]
     return max(jumps, key=lambda burst: (burst.is_unusual, burst.after - burst.before))
 
 
-def _best(traffic: Traffic, starts: Ints, before: Ints, span: int, num_fitting: int) -> int:
-    """Returns where the largest jump of a span begins, if possible from where all still fitted."""
+def _best(traffic: Traffic, starts: Ints, before: Ints, span: int, num_fitting: int) -> list[int]:
+    """Returns where the largest jump of a span begins: from where all still fitted, and of all."""
     jumps = traffic.in_flight_at(starts + span) - before
     from_fitting = np.where(before <= num_fitting, jumps, -1)
-    return int(starts[int((from_fitting if from_fitting.max() > 0 else jumps).argmax())])
+    found = [int(starts[int(jumps.argmax())])]
+    if from_fitting.max() > 0:
+        found.insert(0, int(starts[int(from_fitting.argmax())]))
+    return found
 
 
 def _describe(traffic: Traffic, start: int, span: int, context_start_ts: int) -> Burst:

@@ -155,9 +155,7 @@ def _shared(change: Change, attribution: Attribution) -> Change:
     return replace(change, status="rejected", number=number, num_preemptions=num)
 
 
-def _cause(
-    case: Case, confirmed: list[Change], attribution: Attribution
-) -> tuple[Cause, str]:
+def _cause(case: Case, confirmed: list[Change], attribution: Attribution) -> tuple[Cause, str]:
     """Returns the cause: the greatest share, unless it is small and a setting explains the rest."""
     if confirmed:
         first = confirmed[0]

@@ -7,6 +7,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
+from diagnose.diff.command import add_diff
 from diagnose.user_rules.commands import add_command as add_rules
 from diagnose.user_rules.commands import add_rules_option
 from diagnose.whatif_command import add_whatif
@@ -24,7 +25,7 @@ def add_commands(
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
     parents: list[argparse.ArgumentParser],
 ) -> None:
-    """Registers `diagnose`, `whatif` and `rules`."""
+    """Registers `diagnose`, `diff`, `whatif` and `rules`."""
     parser = commands.add_parser(
         "diagnose",
         parents=parents,
@@ -53,6 +54,7 @@ def add_commands(
     parser.add_argument("--sql", metavar="ID", help="print the SQL behind a finding")
     add_rules_option(parser)
     parser.set_defaults(run=run_diagnose)
+    add_diff(commands, parents)
     add_whatif(commands, parents)
     add_rules(commands, parents)
 

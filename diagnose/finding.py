@@ -124,10 +124,29 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
-    """Something to do. No effect is predicted here; only a replay may do that.
+class Effect:
+    """What an action would do to one quantity, by two replays of the load.
 
-    `flag` is `None` where no setting helps, and `what` says it all.
+    `before` is of the replay under the recorded settings, `after` of the one with the action;
+    `error` is how far the first is off the record, as a share of it. Where that is too far, or not
+    known (`None`), `after` is `None`: withheld. `is_exact` is false where only the direction counts.
+    """
+
+    name: str
+    label: str
+    unit: str
+    before: float | None
+    after: float | None
+    error: float | None
+    is_exact: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """Something to do.
+
+    `flag` is `None` where no setting helps, and `what` says it all. `predicted` is empty where no
+    replay was made; a finding's `prediction` says why.
     """
 
     what: str
@@ -138,6 +157,7 @@ class Action:
     trade_off: str
     verify: str
     revert: str
+    predicted: tuple[Effect, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +216,8 @@ class Finding:
     affected: tuple[Affected, ...] = ()
     num_affected: int | None = None
     actions: tuple[Action, ...] = ()
+    prediction: str = ""
+    """How the effects of the actions were predicted, or why they were not."""
     missing: tuple[str, ...] = ()
     data_quality: tuple[str, ...] = ()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from diagnose.accounting import Accounting
-from diagnose.finding import Action, Evidence, Finding, Link, Rejected, Share
+from diagnose.effects_text import write_effects
+from diagnose.finding import Evidence, Finding, Link, Rejected, Share
 from diagnose.lines import SHAPES, WIDTH, Report, Role
 from diagnose.metric_report import account_line
 from diagnose.words import NOT_MEASURED, count, duration, percent, plural, time_of_day
@@ -44,7 +45,7 @@ def write_finding(report: Report, finding: Finding, accounting: Accounting) -> N
     _rejected(report, finding.rejected)
     for missing in finding.missing:
         report.wrapped(missing, _LABEL, label="  missing")
-    _actions(report, finding.actions)
+    _actions(report, finding)
 
 
 def _first(number: int, label: str) -> str:
@@ -166,7 +167,8 @@ def _rejected(report: Report, rejected: tuple[Rejected, ...]) -> None:
         report.add("    " + one.ljust(width) + other)
 
 
-def _actions(report: Report, actions: tuple[Action, ...]) -> None:
+def _actions(report: Report, finding: Finding) -> None:
+    actions = finding.actions
     if not actions:
         return
     report.add()
@@ -180,8 +182,8 @@ def _actions(report: Report, actions: tuple[Action, ...]) -> None:
             report.wrapped(action.what, _ACTION, label=flag, label_role="flag")
         report.wrapped(f"price: {action.trade_off}", _ACTION, "muted")
     if all(action.flag is not None and action.applies == "restart" for action in actions):
-        each = "It needs" if one else "Each needs"
-        report.add((f"  {each} a restart. No effect is predicted: that takes a replay.", "muted"))
+        report.add((f"  {'It needs' if one else 'Each needs'} a restart.", "muted"))
+    write_effects(report, finding)
     report.add((f"  verify: {actions[0].verify}", "muted"))
     reverts = list(dict.fromkeys(action.revert for action in actions))
     report.flow(reverts, 10, "  revert:", "muted")

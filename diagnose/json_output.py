@@ -167,6 +167,7 @@ def finding_document(finding: Finding, when: str) -> dict[str, Any]:
         "affected_requests": [_affected(paid) for paid in finding.affected],
         "num_affected_requests": finding.num_affected,
         "actions": [_action(action) for action in finding.actions],
+        "prediction": finding.prediction,
         "missing": list(finding.missing),
         "data_quality": list(finding.data_quality),
     }
@@ -208,6 +209,17 @@ def _action(action: Action) -> dict[str, Any]:
         "trade_off": action.trade_off,
         "verify": action.verify,
         "revert": action.revert,
+        "predicted": [
+            {
+                "name": effect.name,
+                "unit": effect.unit,
+                "before": effect.before,
+                "after": effect.after,
+                "error": effect.error,
+                "is_exact": effect.is_exact,
+            }
+            for effect in action.predicted
+        ],
     }
 
 

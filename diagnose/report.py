@@ -192,12 +192,13 @@ def _tokens(report: Report, engine: EngineDiagnosis) -> None:
     if work.num_unattributed:
         parts.append(("unattributed", work.num_unattributed))
     told = " + ".join(
-        f"{count(number)} {name} ({percent(None if number is None else number / work.num_scheduled)})"
-        if number
-        else f"{count(number)} {name}"
-        for name, number in parts
+        f"{count(number)} {name}" + _part(number, work.num_scheduled) for name, number in parts
     )
     report.wrapped(f"{count(work.num_scheduled)} scheduled = {told}", _FOOT, "muted", "  tokens")
+
+
+def _part(number: int | None, total: int) -> str:
+    return f" ({percent(number / total)})" if number else ""
 
 
 def _unused(report: Report, engine: EngineDiagnosis) -> None:

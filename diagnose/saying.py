@@ -17,6 +17,7 @@ from diagnose.finding import (
     Healthy,
     Impact,
     Level,
+    Link,
     NotMeasured,
     Number,
     Provenance,
@@ -44,6 +45,7 @@ def finding(
     num_affected: int | None = None,
     actions: tuple[Action, ...] = (),
     missing: tuple[str, ...] = (),
+    chain: tuple[Link, ...] = (),
 ) -> Finding:
     """Returns a finding of a rule about the context's engine; its sentence ends in a full stop."""
     return Finding(
@@ -57,6 +59,7 @@ def finding(
         sentence=f"{sentence.removesuffix('.')}.",
         symptom=symptom,
         cause=cause,
+        chain=chain,
         rejected=rejected,
         evidence=evidence,
         impact=impact or Impact(),

@@ -165,4 +165,3 @@ MIXES: tuple[Mix, ...] = (
     ),
 )
 """In the order of the table."""
-

@@ -14,7 +14,7 @@ dense rows (`step_requests`) with `dense=True`, which takes a while where many r
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from random import Random
@@ -23,6 +23,7 @@ from zlib import crc32
 from benchmarks.provoking.connector import SimulatedConnector
 from benchmarks.provoking.drafting import DraftingRunner
 from benchmarks.provoking.pace import Pace
+from benchmarks.provoking.scraping import Scrapes, scraped_rows
 from benchmarks.provoking.traffic import Call
 from diagnose.reading import NS, QueryLog
 from engine.admission import complaint_about
@@ -133,6 +134,7 @@ class Recording:
         self.random = random
         self.pace = pace or Pace()
         self.engine = engine
+        self.dp_rank = dp_rank
         self.started_ts = START + int(started * NS)
         self.clock = Clock(self.started_ts)
         self.tape = Tape(clock=self.clock, phase=(0, Phase.idle, self.started_ts))
@@ -152,6 +154,7 @@ class Recording:
         num_drafts = config.speculation.num_speculative_tokens if num_accepted else 0
         self.runner = DraftingRunner(num_drafts, num_accepted)
         self.runner.transfers = transfers
+        self.scrapes = Scrapes(config, self.scheduler, self.started_ts)
         self._due: list[tuple[int, int, Call | Callable[[], None]]] = []
         """What is going to happen outside the engine: when, in which order, what."""
         self._num_due = 0
@@ -221,6 +224,7 @@ class Recording:
         while self._next_beat <= until:
             self._beat(self._next_beat)
             self._next_beat += NS
+        self.scrapes.pass_until(until)
         self.clock.now = until
 
     def stop(self) -> None:
@@ -279,6 +283,7 @@ class Recording:
         if complaint is not None:
             self._refuse(request, complaint)
             return
+        self.scrapes.arrived(request)
         self.scheduler.add_request(request)
         if 0 < call.blocked_seconds < float("inf"):
             self._at(self.seconds + call.blocked_seconds, lambda: self.scheduler.unblock(name))
@@ -344,6 +349,7 @@ class Recording:
         if self._on_step is not None:
             result = self._on_step(output, result)
         results = list(self.scheduler.update_from_output(output, result))
+        self.scrapes.stepped(output, result, results, self.clock.now)
         if result.draft_token_ids:
             self.scheduler.update_draft_token_ids(result.draft_token_ids)
         if self._transfers is not None:
@@ -383,9 +389,26 @@ class Recording:
         )
 
 
-def log_of(*engines: Recording) -> QueryLog:
+class RecordedLog(logs.MemoryLog):
+    """The log of engines, and what is known of them without it."""
+
+    def __init__(self, engines: Sequence[Recording]) -> None:
+        super().__init__([engine.rows() for engine in engines])
+        self._engines = engines
+
+    def scraped(self) -> QueryLog:
+        """Returns the log of the engines' metrics pages alone; starts of a rank are one server."""
+        servers: dict[int, list[Scrapes]] = {}
+        for engine in self._engines:
+            servers.setdefault(engine.dp_rank, []).append(engine.scrapes)
+        named = ((f"rank-{rank}", starts) for rank, starts in sorted(servers.items()))
+        return logs.log_of(*(rows for name, starts in named for rows in scraped_rows(name, starts)))
+
+
+def log_of(*engines: Recording) -> RecordedLog:
     """Returns the log of one engine start or of several, in memory."""
-    return logs.log_of(*(engine.rows() for engine in engines))
+    return RecordedLog(engines)
+
 
 
 def _prompt(call: Call, number: int) -> list[int]:

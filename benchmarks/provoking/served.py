@@ -14,13 +14,14 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -86,77 +87,6 @@ class Traffic:
     may_fail: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveRun:
-    """Flags of an engine, and what it is asked. `flags` may write files into the run's folder.
-
-    `serving` runs the engine, recorded into `log` of the folder, and yields its address.
-    """
-
-    name: str
-    flags: Callable[[Random, Path], Sequence[str]]
-    traffic: Callable[[Random, float], Traffic]
-    serving: Serving = field(default_factory=lambda: serving_ours)
-
-    def log(self, attempt: Attempt) -> QueryLog:
-        """Returns the log that the collector wrote; runs the engine if nobody has yet."""
-        return open_log(self._folder(attempt) / "log")
-
-    def scrapes(self, attempt: Attempt) -> QueryLog:
-        """Returns a log of the run's scrapes alone."""
-        folder = self._folder(attempt)
-        return imported("prometheus", folder / "scrapes", attempt.folder / "log")
-
-    def _folder(self, attempt: Attempt) -> Path:
-        """Returns the run's folder, beside the attempt's: both witnesses are of one run."""
-        folder = attempt.folder.parent / f"live-{self.name}-{attempt.seed}-{attempt.load:g}"
-        if not folder.exists():
-            folder.mkdir(parents=True)
-            self._run(attempt, folder)
-        return folder
-
-    def _run(self, attempt: Attempt, folder: Path) -> None:
-        random = attempt.random
-        flags = self.flags(random, folder)
-        (folder / "scrapes").mkdir()
-        (folder / "scrapes" / "config.json").write_text(json.dumps(_settings_of(flags)))
-        traffic = self.traffic(random, attempt.load)
-        try:
-            with self.serving(folder, flags) as url:
-                asyncio.run(_play(url, traffic, folder / "scrapes"))
-            _wait_until(lambda: not list((folder / "rings").glob("*.ring")))
-        finally:
-            stop_collector(folder / "log")
-
-
-def completion(random: Random, num_prompt_tokens: int, max_tokens: int, **more: Any) -> Body:
-    """Returns a request with a random prompt that makes exactly `max_tokens`."""
-    return {
-        "model": MODEL,
-        "prompt": [random.randrange(NUM_BYTES) for _ in range(num_prompt_tokens)],
-        "max_tokens": max_tokens,
-        "temperature": 0,
-        "ignore_eos": True,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        **more,
-    }
-
-
-def _settings_of(flags: Sequence[str]) -> dict[str, Any]:
-    """Returns the numbers among the flags, as an operator would write them down."""
-    return {
-        name: int(value)
-        for name, value in pairwise(flags)
-        if name.startswith("--") and value.isdigit()
-    }
-
-
-def call_of(random: Random, num_prompt_tokens: int, max_tokens: int) -> Call:
-    """Returns a call for exactly so many tokens."""
-    return Call(body=completion(random, num_prompt_tokens, max_tokens))
-
-
 # ------------------------------------------------------------------------------------ in processes
 
 
@@ -202,6 +132,84 @@ def _wait_until(condition: Callable[[], bool]) -> None:
         if time.monotonic() > deadline:
             raise LiveRunError(f"nothing came of it in {SETTLE_SECONDS:g} s")
         time.sleep(0.02)
+
+
+# ------------------------------------------------------------------------------------------- a run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveRun:
+    """Flags of an engine, and what it is asked. `flags` may write files into the run's folder.
+
+    `serving` runs the engine, recorded into `log` of the folder, and yields its address.
+    """
+
+    name: str
+    flags: Callable[[Random, Path], Sequence[str]]
+    traffic: Callable[[Random, float], Traffic]
+    serving: Serving = serving_ours
+
+    def log(self, attempt: Attempt) -> QueryLog:
+        """Returns the log that the collector wrote; runs the engine if nobody has yet."""
+        return open_log(self._folder(attempt) / "log")
+
+    def scrapes(self, attempt: Attempt) -> QueryLog:
+        """Returns a log of the run's scrapes alone."""
+        folder = self._folder(attempt)
+        return imported("prometheus", folder / "scrapes", attempt.folder / "log")
+
+    def _folder(self, attempt: Attempt) -> Path:
+        """Returns the run's folder, beside the attempt's: both witnesses are of one run."""
+        folder = attempt.folder.parent / f"live-{self.name}-{attempt.seed}-{attempt.load:g}"
+        if not folder.exists():
+            folder.mkdir()
+            try:
+                self._run(attempt, folder)
+            except BaseException:
+                shutil.rmtree(folder)  # half of a run is none
+                raise
+        return folder
+
+    def _run(self, attempt: Attempt, folder: Path) -> None:
+        random = attempt.random
+        flags = self.flags(random, folder)
+        (folder / "scrapes").mkdir()
+        (folder / "scrapes" / "config.json").write_text(json.dumps(_settings_of(flags)))
+        traffic = self.traffic(random, attempt.load)
+        try:
+            with self.serving(folder, flags) as url:
+                asyncio.run(_play(url, traffic, folder / "scrapes"))
+            _wait_until(lambda: not list((folder / "rings").glob("*.ring")))
+        finally:
+            stop_collector(folder / "log")
+
+
+def completion(random: Random, num_prompt_tokens: int, max_tokens: int, **more: Any) -> Body:
+    """Returns a request with a random prompt that makes exactly `max_tokens`."""
+    return {
+        "model": MODEL,
+        "prompt": [random.randrange(NUM_BYTES) for _ in range(num_prompt_tokens)],
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        **more,
+    }
+
+
+def _settings_of(flags: Sequence[str]) -> dict[str, Any]:
+    """Returns the numbers among the flags, as an operator would write them down."""
+    return {
+        name: int(value)
+        for name, value in pairwise(flags)
+        if name.startswith("--") and value.isdigit()
+    }
+
+
+def call_of(random: Random, num_prompt_tokens: int, max_tokens: int) -> Call:
+    """Returns a call for exactly so many tokens."""
+    return Call(body=completion(random, num_prompt_tokens, max_tokens))
 
 
 # -------------------------------------------------------------------------------------- over HTTP

@@ -20,7 +20,9 @@ SELECT coalesce(sum(num_repeats), 0)::BIGINT AS num_steps,
        count(*) AS num_rows,
        {x_of(scope, "min(ts)")} AS x, {x_of(scope, "max(coalesce(updated_ts, ts))")} AS x2,
        median(num_running)::BIGINT AS usual_running,
-       approx_quantile(updated_ts - ts, 0.5)::BIGINT AS usual_ns
+       approx_quantile(updated_ts - ts, 0.5)::BIGINT AS usual_ns,
+       (SELECT max(num_recorder_errors) FROM heartbeats
+        WHERE engine = {scope.engine}) AS num_errors
 FROM (
   SELECT ts, updated_ts, num_repeats, num_running,
          (step - lag(step + num_repeats) OVER (ORDER BY step))::BIGINT AS num_missing

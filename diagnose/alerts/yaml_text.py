@@ -11,7 +11,7 @@ class Block(str):
     """A text of several lines, written as a literal block."""
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # the package has no types
     """Lists stand further in than their key."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:

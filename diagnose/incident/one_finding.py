@@ -20,6 +20,7 @@ from diagnose.document import (
     code,
     strong,
 )
+from diagnose.effects_text import amount_of
 from diagnose.finding import Action, Affected, Finding, Severity
 from diagnose.finding_text import PREEMPTION_RULES, number_of, threshold_of
 from diagnose.incident.moments import moments_of, spans_days
@@ -271,10 +272,27 @@ def what_to_do(finding: Finding) -> Iterator[Block]:
         for action in finding.actions
     )
     yield without_empty(Table("What to do", ("change", "takes effect", "why", "price"), rows))
-    yield Paragraph("No effect is predicted here: that takes a replay of the record.")
+    yield from _effects(finding)
     verifies = tuple(dict.fromkeys(action.verify for action in finding.actions))
     reverts = tuple(dict.fromkeys(action.revert for action in finding.actions))
     yield Paragraph(("Verify: ", *_codes(verifies), ". Revert: ", *_codes(reverts), "."))
+
+
+def _effects(finding: Finding) -> Iterator[Block]:
+    """Yields what replays say that each change would do."""
+    told = [action for action in finding.actions if action.predicted]
+    if told:
+        rows = [("as it was", *(amount_of(each, each.before) for each in told[0].predicted))]
+        rows += [
+            (f"{action.flag} {action.new}", *(amount_of(e, e.after) for e in action.predicted))
+            for action in told
+        ]
+        error = ["error of the replay"]
+        error += ["–" if e.error is None else percent(e.error) for e in told[0].predicted]
+        head = ("replayed", *(effect.label for effect in told[0].predicted))
+        yield Table("Predicted", head, (*rows, tuple(error)), frozenset(range(1, len(head))))
+    if finding.prediction:
+        yield Paragraph(finding.prediction)
 
 
 NO_FLAG = "no setting"

@@ -73,7 +73,7 @@ def write_listing(
 
 
 def _write_state(report: Report, state: FindingState, now: int) -> None:
-    mark, role = ("✓", "healthy") if not state.is_open else _mark(state)
+    mark, role = _mark(state)
     word = state.status.upper() if state.status != "open" else state.severity.name.upper()
     head = f"{mark} {word}"
     report.add(
@@ -91,6 +91,8 @@ def _write_state(report: Report, state: FindingState, now: int) -> None:
 
 
 def _mark(state: FindingState) -> tuple[str, Role]:
+    if not state.is_open:
+        return "✓", "healthy"
     role: Role = state.severity.name  # type: ignore[assignment]
     return SHAPES[state.severity], role
 

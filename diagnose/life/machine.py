@@ -127,8 +127,9 @@ class _Observer:
 
     def _open(self, seen: Sighting, before: Life | None = None) -> Life:
         """Returns a finding that has just opened, or opened again after `before`."""
-        now, opened_ts, num, openings = self._look.ts, seen.opened_ts, 1, (self._look.ts,)
+        now, opened_ts, num = self._look.ts, seen.opened_ts, 1
         event: Event = "opened"
+        openings: tuple[int, ...] = (now,)
         if before is not None:
             event, num = "reopened", before.num_openings + 1
             opened_ts = max(opened_ts, before.told.cleared_ts or 0)

@@ -31,6 +31,7 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import VERIFY
+from diagnose.chain import links
 from diagnose.finding import (
     Action,
     Cause,
@@ -39,6 +40,7 @@ from diagnose.finding import (
     Finding,
     Healthy,
     Impact,
+    Link,
     NotMeasured,
     Rejected,
     RuleVerdict,
@@ -75,7 +77,8 @@ WITH stuck AS (
 ), numbered AS (
     SELECT *, sum(is_first) OVER (ORDER BY step ROWS UNBOUNDED PRECEDING) AS stretch FROM stuck
 )
-SELECT min(ts) AS opened_ts, max(coalesce(updated_ts, ts)) AS until_ts,
+SELECT min(step)::BIGINT AS first_step, min(ts) AS opened_ts,
+       max(coalesce(updated_ts, ts)) AS until_ts,
        max(step) = (SELECT max(step) FROM steps WHERE {where}) AS is_last,
        sum(num_repeats)::BIGINT AS num_steps, max(num_waiting) AS num_waiting,
        arg_max(head_request, step) AS head_request,
@@ -153,6 +156,7 @@ def _finding(context: Context, stuck: dict[str, Any], why: Finding | None) -> Fi
         sentence=sentence,
         symptom=f"{stuck['num_steps']:,} steps scheduled nothing with {waiting} waiting",
         cause=cause,
+        chain=_chain(stuck, cause, why, waiting),
         rejected=_rejected(context),
         evidence=_evidence(context, stuck),
         impact=Impact(
@@ -164,6 +168,20 @@ def _finding(context: Context, stuck: dict[str, Any], why: Finding | None) -> Fi
         missing=("a rule that explains the stop",) if why is None else (),
         data_quality=context.data_quality,
     )
+
+
+def _chain(
+    stuck: dict[str, Any], cause: Cause, why: Finding | None, waiting: str
+) -> tuple[Link, ...]:
+    """Returns since when the cause, in which step nothing ran first, and until when."""
+    need = stuck["head_blocks_needed"]
+    first = f"step {stuck['first_step']:,}: nothing ran; the head was stopped by "
+    first += f"{stuck['stop_reason'] or 'an unrecorded reason'}"
+    if need is not None:
+        first += f": it needed {need:,} blocks, {count(stuck['num_blocks_free'])} were free"
+    began = None if why is None else min(why.span.opened_ts, stuck["opened_ts"])
+    left = f"{waiting} had waited {duration(stuck['stuck_ns'])} without a token"
+    return links(cause, began, first, stuck["opened_ts"], left, stuck["until_ts"])
 
 
 def _unknown_cause(stuck: dict[str, Any]) -> Cause:

@@ -38,6 +38,7 @@ from __future__ import annotations
 
 from diagnose.advice import against_preemption
 from diagnose.chain import chain_of
+from diagnose.effects import predict_effects
 from diagnose.finding import (
     Evidence,
     Finding,
@@ -116,6 +117,8 @@ def _is_due_to(context: Context, storm: Storm, oversize: Finding) -> bool:
 
 def _finding(context: Context, storm: Storm) -> Finding:
     account, explanation = storm.account, storm.explanation
+    actions = against_preemption(context.settings, explanation.capacity)
+    effects = predict_effects(context.log, storm.episode.stretch, actions, storm.work_limit)
     return Finding(
         id=RULE.new_id(context),
         rule=ID,
@@ -134,7 +137,8 @@ def _finding(context: Context, storm: Storm) -> Finding:
         impact=impact_of(storm),
         affected=account.victims,
         num_affected=account.num_affected,
-        actions=against_preemption(context.settings, explanation.capacity),
+        actions=effects.actions,
+        prediction=effects.sentence,
         missing=explanation.missing,
         data_quality=context.data_quality,
     )

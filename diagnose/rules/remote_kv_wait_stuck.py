@@ -33,7 +33,8 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import advise
-from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity, Span
+from diagnose.chain import links
+from diagnose.finding import Cause, Finding, Impact, Link, RuleVerdict, Severity, Span
 from diagnose.reading import NS, Scope, read_row, read_rows
 from diagnose.rule import Context, Earlier, Rule
 from diagnose.saying import finding, healthy, measured, ruled_out, unused, waited
@@ -153,6 +154,7 @@ def _finding(
             waited(wait["request"], wait["request_id"], wait["waited_ns"]) for wait in stuck[:10]
         ),
         num_affected=num_requests,
+        chain=_chain(stuck, _span(context, stuck)),
         actions=(
             advise(
                 "give loads a time-out and choose what happens when one fails; look at the "
@@ -169,6 +171,15 @@ def _when(stuck: list[dict[str, Any]]) -> str:
     if len(begins) > 1 and begins[-1] - begins[0] <= NEAR_NS:
         return f"{plural(len(begins), 'wait')} began at one moment: look at the producer"
     return f"{plural(len(begins), 'wait')} began one after the other: look at link and store"
+
+
+def _chain(stuck: list[dict[str, Any]], span: Span) -> tuple[Link, ...]:
+    first = min(stuck, key=lambda wait: wait["start_ts"])
+    asked = f"request {first['request']} began to wait for KV, and it did not come"
+    last = max(wait["start_ts"] + wait["waited_ns"] for wait in stuck)
+    left = f"{plural(len({wait['request'] for wait in stuck}), 'request')} had got nothing"
+    cause = Cause(kind="stuck_loads", sentence=f"stuck loads: {_when(stuck)}")
+    return links(cause, span.opened_ts, asked, span.opened_ts, left, last)
 
 
 def _span(context: Context, stuck: list[dict[str, Any]]) -> Span:

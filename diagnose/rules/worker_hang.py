@@ -34,7 +34,8 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import advise
-from diagnose.finding import Finding, Impact, RuleVerdict, Severity, Span
+from diagnose.chain import links
+from diagnose.finding import Finding, Impact, Link, RuleVerdict, Severity, Span
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier, Rule
 from diagnose.saying import finding, healthy, measured, not_measured, ruled_out, undetermined
@@ -102,6 +103,7 @@ def _finding(context: Context, hang: dict[str, Any], template: str) -> Finding:
             numbers=(("still_ns", hang["lasted_ns"]), ("num_running", hang["num_running"])),
         ),
         num_affected=hang["num_running"],
+        chain=_chain(hang, running),
         actions=(
             advise(
                 "look for collective or RPC time-outs in the log, restart, and probe progress "
@@ -111,6 +113,15 @@ def _finding(context: Context, hang: dict[str, Any], template: str) -> Finding:
         ),
         missing=("what the device did meanwhile",),
     )  # fmt: skip
+
+
+def _chain(hang: dict[str, Any], running: str) -> tuple[Link, ...]:
+    cause = undetermined("not recorded")
+    began = f"step {hang['step']:,} began with {running} requests running"
+    still = f"it had not ended {duration(hang['lasted_ns'])} later: nobody got a token"
+    if hang["phase"] is None:
+        still = f"it ended {duration(hang['lasted_ns'])} later: until then nobody got a token"
+    return links(cause, None, began, hang["opened_ts"], still, hang["until_ts"])
 
 
 RULE = Rule(

@@ -23,7 +23,9 @@ def add_command(
         "rules",
         help="list and show the rules, test your own, export alerts, runbooks and a dashboard",
     )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = parser.add_subparsers(
+        dest="action", metavar="ACTION", required=True, help="list, show, test or export"
+    )
     listed = actions.add_parser("list", parents=parents, help="name all rules")
     add_rules_option(listed)
     listed.set_defaults(run=run_list)
@@ -54,7 +56,7 @@ def _add_export(
     exported = actions.add_parser(
         "export",
         parents=parents,
-        help="write Prometheus alert rules and runbooks, and the pages of your own rules",
+        help="write alert rules and runbooks, a Grafana dashboard, and the pages of your own rules",
     )
     exported.add_argument("directory", type=Path, metavar="DIR", help="where to write")
     exported.add_argument(
@@ -123,14 +125,14 @@ def run_test(args: argparse.Namespace) -> int:
 def run_export(args: argparse.Namespace) -> int:
     """Writes what is generated from the rules; returns the exit code."""
     from diagnose.alerts.export import generated, write
-    from diagnose.alerts.rules_file import RUNBOOKS
     from diagnose.user_rules.pages import own_page
 
     if args.max_num_seqs is not None and args.max_num_seqs < 1:
         message = f"--max-num-seqs is {args.max_num_seqs}: it must be 1 or more"
         print(f"stepscope rules: {message}", file=sys.stderr)
         return USAGE
-    runbooks = RUNBOOKS if args.runbooks is None else args.runbooks.rstrip("/")
+    beside = str(args.directory / "prometheus" / "runbooks")
+    runbooks = beside if args.runbooks is None else args.runbooks.rstrip("/")
     files = generated(runbooks=runbooks, max_num_seqs=args.max_num_seqs)
     files |= {f"rules/{rule.id}.md": own_page(rule) for rule in _own(args)}
     for path in write(args.directory, files):

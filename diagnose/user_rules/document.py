@@ -171,8 +171,8 @@ class Fields:
     def integer(self, name: str, *, least: int) -> int:
         """Returns a whole number that has to be there."""
         value = self.value(name)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
-            self.fail(name, f"is {shown(value)}: write a whole number from {least} on")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
+            self.fail(name, f"is {shown(value)}: write a whole number from {least} to 2^31")
         return value
 
     def number(self, name: str) -> int | float:

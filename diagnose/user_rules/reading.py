@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 import duckdb
 
@@ -15,25 +15,21 @@ from diagnose.user_rules.definition import (
     COMPARISONS,
     PLACEHOLDERS,
     ActionTemplate,
-    Comparison,
     Condition,
     Enough,
-    Expected,
     Judges,
     Threshold,
-    Trial,
     UserRule,
 )
 from diagnose.user_rules.document import Fields, read_document, shown
-from diagnose.user_rules.template import FORMATS, fill_statement, names_in
+from diagnose.user_rules.template import fill_statement, names_in
+from diagnose.user_rules.texts import read_line, read_lines
+from diagnose.user_rules.trial_reading import columns_of, read_trials
 from telemetry.errors import StepscopeError
-from telemetry.sql import VIEWS
-from telemetry.sql.schema import BASE_TABLES
 from telemetry.store.statement import checked_statement
 
+MAX_ID_CHARS = 64
 MAX_TITLE_CHARS = 120
-MAX_TEMPLATE_CHARS = 400
-MAX_TRIALS = 50
 _ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+")
 _NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _UNDERLINE = re.compile(r"^-{3,}\s*$", re.MULTILINE)
@@ -59,7 +55,7 @@ def read_rule(path: Path) -> UserRule:
         path=path,
         id=own_id,
         version=file.integer("version", least=1),
-        title=_line(file, "title", MAX_TITLE_CHARS),
+        title=read_line(file, "title", MAX_TITLE_CHARS),
         severity=Severity[file.choice("severity", tuple(Severity.__members__))],
         sections=_read_sections(file),
         thresholds=tuple(thresholds.values()),
@@ -69,21 +65,21 @@ def read_rule(path: Path) -> UserRule:
         sql_line=file.line_of("sql"),
         enough=_read_enough(file, thresholds),
         conditions=conditions,
-        sentence=_line(finding, "sentence"),
-        symptom=_line(finding, "symptom"),
-        healthy_name=_line(healthy, "name", MAX_TITLE_CHARS),
-        healthy_number=_line(healthy, "number"),
+        sentence=read_line(finding, "sentence"),
+        symptom=read_line(finding, "symptom"),
+        healthy_name=read_line(healthy, "name", MAX_TITLE_CHARS),
+        healthy_number=read_line(healthy, "number"),
         cause_kind=cast("CauseKind", cause.choice("kind", get_args(CauseKind))),
-        cause=_line(cause, "sentence"),
+        cause=read_line(cause, "sentence"),
         confidence="medium"
         if trust is None
         else cast("Level", trust.choice("level", get_args(Level))),
-        confidence_why="a rule of one's own" if trust is None else _line(trust, "why"),
-        cost=_lines(impact, "cost"),
-        users=_lines(impact, "users"),
+        confidence_why="a rule of one's own" if trust is None else read_line(trust, "why"),
+        cost=read_lines(impact, "cost"),
+        users=read_lines(impact, "users"),
         actions=tuple(_read_action(each) for each in file.mappings("actions")),
         silenced_by=file.texts("silenced_by"),
-        trials=_read_trials(file),
+        trials=read_trials(file),
     )
     for part in (finding, healthy, cause, impact, trust, file):
         if part is not None:
@@ -93,34 +89,12 @@ def read_rule(path: Path) -> UserRule:
 
 
 def _read_id(file: Fields) -> str:
-    own_id = file.text("id", most=MAX_TITLE_CHARS)
+    own_id = file.text("id", most=MAX_ID_CHARS)
     if not _ID.fullmatch(own_id):
         file.fail("id", f"is {shown(own_id)}: write small letters and digits, words joined by -")
     if own_id in RULES or own_id in _RESERVED:
         file.fail("id", f"{own_id} is a rule of Stepscope's own: choose another name")
     return own_id
-
-
-def _line(fields: Fields, name: str, most: int = MAX_TEMPLATE_CHARS) -> str:
-    """Returns a text of a single line; a folded one is joined."""
-    text = " ".join(fields.text(name, most=most).split())
-    if not text.isprintable():
-        fields.fail(name, f"is {shown(text)}: take out what cannot be printed")
-    return _template(fields, name, text)
-
-
-def _template(fields: Fields, name: str, text: str) -> str:
-    for column, form in names_in(text):
-        if form is not None and form not in FORMATS:
-            known = ", ".join(FORMATS)
-            fields.fail(name, f"{{{column}:{form}}} has no format of ours: write one of {known}")
-    return text
-
-
-def _lines(fields: Fields | None, name: str) -> tuple[str, ...]:
-    if fields is None:
-        return ()
-    return tuple(_template(fields, name, text) for text in fields.texts(name))
 
 
 def _read_sections(file: Fields) -> tuple[tuple[str, str], ...]:
@@ -142,7 +116,9 @@ def _read_thresholds(file: Fields) -> dict[str, Threshold]:
         if not _NAME.fullmatch(name) or name in PLACEHOLDERS:
             named.fail(name, "is no name for a threshold: write small letters, digits and _")
         each = named.mapping(name)
-        found[name] = Threshold(name=name, value=each.number("value"), source=_line(each, "source"))
+        found[name] = Threshold(
+            name=name, value=each.number("value"), source=read_line(each, "source")
+        )
         each.done()
     if not found:
         file.fail("thresholds", "is empty: name the number that decides, and its source")
@@ -167,7 +143,7 @@ def _read_conditions(finding: Fields, thresholds: dict[str, Threshold]) -> tuple
         conditions.append(
             Condition(
                 column=column,
-                comparison=cast("Comparison", compared[0]),
+                comparison=compared[0],
                 threshold=_threshold(each, compared[0], thresholds),
                 name=each.maybe_text("name", most=MAX_TITLE_CHARS) or column.replace("_", " "),
                 unit=each.maybe_text("unit", most=20) or "",
@@ -205,7 +181,7 @@ def _read_needs(file: Fields) -> tuple[tuple[str, str], ...]:
     needs = []
     for each in file.texts("needs"):
         table, _, column = each.partition(".")
-        columns = _columns_of(table)
+        columns = columns_of(table)
         if not columns:
             file.fail("needs", f"{shown(table)} is no table or view: docs/step-log.md lists them")
         if column not in columns:
@@ -218,19 +194,13 @@ def _read_needs(file: Fields) -> tuple[tuple[str, str], ...]:
     return tuple(needs)
 
 
-def _columns_of(table: str) -> tuple[str, ...]:
-    if table in VIEWS:
-        return tuple(column.name for column in VIEWS[table].columns)
-    return tuple(column.name for column in BASE_TABLES.get(table, ()))
-
-
 def _read_action(fields: Fields) -> ActionTemplate:
     action = ActionTemplate(
-        what=_line(fields, "what"),
+        what=read_line(fields, "what"),
         flag=fields.maybe_text("flag", most=64),
-        to=_line(fields, "to", 64) if "to" in fields else None,
+        to=read_line(fields, "to", 64) if "to" in fields else None,
         applies=cast("Applies", fields.choice("applies", get_args(Applies))),
-        trade_off=_line(fields, "trade_off"),
+        trade_off=read_line(fields, "trade_off"),
         verify=fields.maybe_text("verify", most=200) or "stepscope diagnose --since 10m",
         revert=fields.maybe_text("revert", most=200) or "as it was",
     )
@@ -238,50 +208,6 @@ def _read_action(fields: Fields) -> ActionTemplate:
         fields.fail("flag", "flag and to go together: give both, or say it in `what`")
     fields.done()
     return action
-
-
-def _read_trials(file: Fields) -> tuple[Trial, ...]:
-    trials = tuple(_read_trial(each) for each in file.mappings("tests"))
-    if len(trials) > MAX_TRIALS:
-        file.fail(
-            "tests", f"are {len(trials):,} and {MAX_TRIALS} is the most: keep the telling ones"
-        )
-    if not any(trial.expect == "finding" for trial in trials):
-        file.fail("tests", "none expects a finding: add a case in which the rule fires")
-    if all(trial.expect == "finding" for trial in trials):
-        file.fail("tests", "all expect a finding: add a case in which the rule is silent")
-    return trials
-
-
-def _read_trial(fields: Fields) -> Trial:
-    name = _line(fields, "name", MAX_TITLE_CHARS)
-    if ("rows" in fields) == ("log" in fields):
-        fields.fail("name", f"{shown(name)} has to have either rows or log: give one of them")
-    tables = fields.maybe_mapping("log")
-    trial = Trial(
-        name=name,
-        line=fields.line,
-        rows=tuple(fields.rows("rows")) if "rows" in fields else None,
-        tables=() if tables is None else tuple(_read_table(tables, each) for each in tables.names),
-        expect=cast("Expected", fields.choice("expect", get_args(Expected))),
-        says=fields.maybe_text("says", most=MAX_TEMPLATE_CHARS),
-    )
-    fields.done()
-    return trial
-
-
-def _read_table(tables: Fields, name: str) -> tuple[str, str | tuple[dict[str, Any], ...]]:
-    if name not in BASE_TABLES:
-        tables.fail(name, f"is no table of a log: {', '.join(BASE_TABLES)}")
-    if tables.is_text(name):
-        return name, tables.text(name)
-    rows = tuple(tables.rows(name))
-    known = _columns_of(name)
-    for row in rows:
-        for column in row:
-            if column not in known:
-                tables.fail(name, f"has no column {shown(column)}: docs/step-log.md lists them")
-    return name, rows
 
 
 def _check_sql(file: Fields, rule: UserRule) -> None:

@@ -10,10 +10,13 @@ from diagnose.reading import NS, QueryLog, read_rows
 from diagnose.words import count, engine_hex, harmless, time_of_day
 
 SEEN_NS = 15 * NS
+LOADING_NS = 300 * NS
+"""How long an engine that loads its model is not told yet: its KV blocks are not known."""
 _LIVING = """
 SELECT engine, e.started_ts, e.model, e.source, e.version, e.num_usable_blocks, e.block_size,
   e.max_num_seqs
 FROM engines e WHERE engine IN (SELECT engine FROM heartbeats WHERE ts > {since})
+  AND (e.num_usable_blocks IS NOT NULL OR e.started_ts < {loaded})
 ORDER BY e.started_ts
 """
 _ENDED = """
@@ -26,22 +29,23 @@ ORDER BY ts
 
 @dataclass(slots=True)
 class Engines:
-    """Which engines were told as attached."""
+    """Which engines were told as attached, and which as ended: once each, as an id is one start."""
 
     attached: set[int] = field(default_factory=set)
+    ended: set[int] = field(default_factory=set)
 
     def write(self, report: Report, log: QueryLog, now: int) -> None:
         """Adds a line for each engine that is new, and for each that has ended."""
         since = now - SEEN_NS
-        for row in read_rows(log, _LIVING.format(since=since)):
+        for row in read_rows(log, _LIVING.format(since=since, loaded=now - LOADING_NS)):
             if row["engine"] not in self.attached:
                 self.attached.add(row["engine"])
                 report.add(
                     f"{time_of_day(row['started_ts'] or now)}  ", "● attached  ", *_facts(row)
                 )
         for row in read_rows(log, _ENDED.format(since=since)):
-            if row["engine"] in self.attached:
-                self.attached.discard(row["engine"])
+            if row["engine"] in self.attached - self.ended:
+                self.ended.add(row["engine"])
                 word = str(row["kind"]).removeprefix("engine_")
                 engine = engine_hex(row["engine"])
                 report.add(f"{time_of_day(row['ts'])}  ", f"● {word:<8}  engine {engine}")

@@ -68,7 +68,7 @@ class News:
             self._take_note(read_changes(log))
         elif mark != self._mark:
             changes = self._take_note(read_changes(log, self._since - OVERLAP_NS))
-            notices += self._of_changes(changes, states, now)
+            notices += self._of_changes(changes, states)
         self._mark = mark
         notices += self._of_open(states.values(), now)
         return notices
@@ -87,21 +87,19 @@ class News:
         return new
 
     def _of_changes(
-        self,
-        changes: Iterable[StoredChange],
-        states: dict[tuple[int, str], FindingState],
-        now: int,
+        self, changes: Iterable[StoredChange], states: dict[tuple[int, str], FindingState]
     ) -> Iterator[Notice]:
         for change in changes:
             if change.author is not None:
                 self.sayings.append(change)
-            elif (notice := _of_change(change, states)) is not None and self._is_told(notice, now):
+            elif (notice := _of_change(change, states)) is not None and self._is_told(notice):
                 yield self._told(notice)
 
-    def _is_told(self, notice: Notice, now: int) -> bool:
+    def _is_told(self, notice: Notice) -> bool:
+        """Returns whether a change is told: a silence that has ended since held when it came."""
         if notice.is_end:
             return _place(notice.state) in self.told_open
-        return notice.severity >= self.level and not notice.state.is_muted(now)
+        return notice.severity >= self.level and not notice.state.is_muted(notice.ts)
 
     def _of_open(self, states: Iterable[FindingState], now: int) -> Iterator[Notice]:
         """Yields what is open and was not told yet: at the beginning, and after a silence."""

@@ -51,7 +51,8 @@ class Patience:
 
     def pause(self, num_failures: int, rng: random.Random) -> float:
         """Returns the seconds to wait after so many failures in a row."""
-        whole = min(self.first_seconds * 2 ** (num_failures - 1), self.longest_seconds)
+        doublings = min(num_failures - 1, 32)
+        whole = min(self.first_seconds * (1 << doublings), self.longest_seconds)
         return whole * rng.uniform(0.5, 1.0)
 
 

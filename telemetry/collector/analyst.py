@@ -84,19 +84,18 @@ class AnalystKeeper:
         """Ends the analyst, also one that an earlier collector has started."""
         if self._module is None:
             return
-        status = read_analyst(self._log)
-        pid = self._child.pid if self._child is not None else status and status.pid
-        if pid is not None:
+        if self._child is not None:
+            self._child.terminate()
+            self._wait(self._child)
+        elif (status := read_analyst(self._log)) is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGTERM)
-        self._wait()
+                os.kill(status.pid, signal.SIGTERM)
         (self._log / STATUS_NAME).unlink(missing_ok=True)
 
-    def _wait(self) -> None:
-        if self._child is None:
-            return
+    @staticmethod
+    def _wait(child: subprocess.Popen[bytes]) -> None:
         try:
-            self._child.wait(_GOODBYE_SECONDS)
+            child.wait(_GOODBYE_SECONDS)
         except subprocess.TimeoutExpired:
-            self._child.kill()
-            self._child.wait()
+            child.kill()
+            child.wait()

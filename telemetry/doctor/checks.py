@@ -112,6 +112,9 @@ def _recording(facts: dict[str, Any], ring: SeenRing | None) -> Check:
         facts.get("beat_steps"), facts.get("num_steps"), ring and ring.state.num_steps
     )
     steps = facts.get("steps") or 0
+    if of_engine is None and steps:
+        told = f"{count_text(steps)} steps; how many the engine ran was never seen"
+        return Check("unknown", "recording", told)
     if of_engine is None:
         return Check("unknown", "recording", "no step yet")
     text = f"{count_text(steps)} of {count_text(of_engine)} steps"

@@ -224,6 +224,7 @@ class Exports:
         from telemetry.exporters import metrics
         from telemetry.exporters.analyst import analyst_age_seconds
 
+        yield metrics.COLLECTOR_CPU, metrics.Sample((), time.process_time())
         age = analyst_age_seconds(self._log, time.time_ns(), since_ns=self._made_ns)
         if age is not None:
             yield metrics.ANALYST_AGE, metrics.Sample((), age)

@@ -138,6 +138,10 @@ BUILD_INFO = _gauge(
     "stepscope.build.info", "", "version schema duckdb", "-",
     "Always 1: versions of the collector, of the log's tables and of DuckDB.",
 )  # fmt: skip
+COLLECTOR_CPU = _counter(
+    "stepscope.collector.cpu", "s", "", "lower",
+    "CPU time of the collector, since it started: what recording costs beside the engines.",
+)  # fmt: skip
 SPANS_EXPORTED = _counter(
     "stepscope.otlp.spans.exported", "{span}", "", "-",
     "Spans that the receiver acknowledged, since the collector started.",
@@ -155,6 +159,6 @@ PASSED_OVER = _counter(
 METRICS: tuple[Metric, ...] = (
     PREEMPTIONS, UNATTRIBUTED, TOKENS_LOST, TOKENS_RECOMPUTED, TOKENS_SCHEDULED, STEPS, BLOCKS,
     FINDING_ACTIVE, ANALYST_AGE, DROPPED, RECORDER_ERRORS, BLIND, DRAIN_LAG, UP, HEARTBEAT_AGE,
-    ENGINE_INFO, BUILD_INFO, SPANS_EXPORTED, EXPORT_FAILURES, PASSED_OVER,
+    ENGINE_INFO, BUILD_INFO, COLLECTOR_CPU, SPANS_EXPORTED, EXPORT_FAILURES, PASSED_OVER,
 )  # fmt: skip
 """Every metric of the collector, in the order of its page."""

@@ -52,6 +52,12 @@ def recorder() -> None:
     app.show_recorder()
 
 
+def sql() -> None:
+    from dashboard import app
+
+    app.show_sql()
+
+
 PAGES = [overview, preemptions, requests, steps, recorder]
 
 

@@ -47,9 +47,10 @@ def test_a_finding_carries_all_that_is_known_of_it() -> None:
     assert finding["affected_requests"][0]["times"] == 1
 
 
-def test_no_effect_of_an_action_is_predicted() -> None:
-    text = json.dumps(document(log_of(pressed(num_evicted=20)))["findings"][0]["actions"])
-    assert "predict" not in text
+def test_a_log_that_cannot_be_replayed_predicts_no_effect_and_says_why() -> None:
+    finding = document(log_of(pressed(num_evicted=20)))["findings"][0]
+    assert [action["predicted"] for action in finding["actions"]] == [[], [], []]
+    assert finding["prediction"].startswith("No effect is predicted: the log does not say how")
 
 
 def test_the_sql_of_evidence_gives_its_rows_again() -> None:

@@ -27,19 +27,19 @@ from tests.diagnose.alerts.metric_names import (
     without_texts,
 )
 
-PROMETHEUS = Path(__file__).parents[3] / "deploy" / "prometheus"
+DEPLOY = Path(__file__).parents[3] / "deploy"
 ALL = (*ALERTS.values(), FINDING.alert, *(each.alert for each in RECORDER))
 EXPRESSIONS = {each.rule: each.expr for each in ALL} | RECORDS
 
 
 @pytest.mark.parametrize("name", generated())
 def test_a_committed_file_is_current(name: str) -> None:
-    told = (PROMETHEUS / name).read_text(encoding="utf-8")
+    told = (DEPLOY / name).read_text(encoding="utf-8")
     assert told == generated()[name], "run: python -m diagnose.alerts"
 
 
 def test_no_runbook_is_left_over() -> None:
-    assert {page.name for page in (PROMETHEUS / "runbooks").iterdir()} == set(runbooks())
+    assert {page.name for page in (DEPLOY / "prometheus" / "runbooks").iterdir()} == set(runbooks())
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)

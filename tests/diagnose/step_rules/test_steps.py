@@ -99,8 +99,8 @@ def test_sixty_per_cent_of_the_rate_are_allowed() -> None:
 
 
 def test_a_stall_lasts_a_second_and_all_of_them_two() -> None:
-    assert found(stalled(number=42), "prefill-stalls-decode")
-    assert is_healthy(stalled(number=38), "prefill-stalls-decode")
+    assert found(stalled(number=46), "prefill-stalls-decode")
+    assert is_healthy(stalled(number=44), "prefill-stalls-decode")
 
 
 def test_prompts_of_a_step_each_stall_nobody() -> None:
@@ -115,7 +115,7 @@ def test_prompts_of_a_step_each_stall_nobody() -> None:
 
 
 def test_stalls_that_are_a_small_part_of_the_time_are_left_alone() -> None:
-    log = stalled(number=42)
+    log = stalled(number=46)
     log.step_ns = 100 * MS
     assert is_healthy(steps(log, 400, num_decode_requests=8), "prefill-stalls-decode")
 

@@ -109,7 +109,7 @@ def test_alerts_runbooks_and_own_pages_are_exported(
     assert run("export", str(out), "--rules", str(rules), *words) == 0
     written = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     assert written == {*generated(), "rules/long-prompt-quota.md"}
-    told = (out / "stepscope.rules.yml").read_text()
+    told = (out / "prometheus" / "stepscope.rules.yml").read_text()
     assert "vllm:num_requests_running * 0 + 64" in told
     assert "runbook_url: https://runbooks.example/worker-hang.md" in told
     assert len(capsys.readouterr().out.splitlines()) == len(written)

@@ -15,7 +15,7 @@ from tests.diagnose.user_rules.files import changed, example, put
 WRONG = {
     "id of ours": ("id: long-prompt-quota", "id: worker-hang", 1, "a rule of Stepscope's own"),
     "id with capitals": ("id: long-prompt-quota", "id: Long_Prompts", 1, "small letters"),
-    "version": ("version: 1", "version: 0", 2, "is '0': write a whole number from 1 on"),
+    "version": ("version: 1", "version: 0", 2, "is '0': write a whole number from 1 to 2^31"),
     "version true": ("version: 1", "version: yes", 2, "is 'True'"),
     "severity": ("severity: high", "severity: urgent", 4, "one of info, medium, high, critical"),
     "unknown name": ("version: 1", "version: 1\nverison: 2", 3, "'verison' is not known"),

@@ -40,8 +40,8 @@ class Receiver:
 
 
 @contextmanager
-def receiver(*answers: int, **headers: str) -> Iterator[Receiver]:
-    """Runs a receiver on a port of its own."""
+def receiver(*answers: int, port: int = 0, **headers: str) -> Iterator[Receiver]:
+    """Runs a receiver, on a port of its own unless one is named."""
     heard = Receiver(answers=list(answers), headers=headers)
 
     class Handler(BaseHTTPRequestHandler):
@@ -62,7 +62,9 @@ def receiver(*answers: int, **headers: str) -> Iterator[Receiver]:
         def log_message(self, *_: object) -> None:
             """Nobody reads it."""
 
-    server = SmallServer(ThreadedServer(("127.0.0.1", 0), Handler), name="receiver", path="/hook")
+    server = SmallServer(
+        ThreadedServer(("127.0.0.1", port), Handler), name="receiver", path="/hook"
+    )
     heard.url = server.url
     try:
         yield heard

@@ -20,6 +20,7 @@ from diagnose.watch.webhook import (
 )
 from telemetry.errors import StepscopeError
 from tests.diagnose.watch.receiver import receiver
+from tests.telemetry.collector.builders import wait_until
 from tests.telemetry.exporters.test_scrape import free_port
 
 SECRET = b"a-secret-of-twenty-and-more"
@@ -85,11 +86,14 @@ def test_a_redirect_is_not_followed() -> None:
 
 def test_a_receiver_that_comes_back_gets_what_waited() -> None:
     told: list[str] = []
-    hook = Webhook(f"http://127.0.0.1:{free_port()}/", patience=HASTY, tell=told.append)
+    port = free_port()
+    hook = Webhook(f"http://127.0.0.1:{port}/", patience=HASTY, tell=told.append)
     hook.post(Message("d1", b"{}"))
-    assert not hook.close(0.3)
-    assert hook.num_delivered == 0
+    wait_until(lambda: told)
     assert "did not take a message" in told[0]
+    with receiver(port=port) as heard:
+        assert hook.close(20.0)
+    assert (len(heard.received), hook.num_delivered) == (1, 1)
 
 
 def test_what_waits_is_bounded_and_the_oldest_makes_room() -> None:

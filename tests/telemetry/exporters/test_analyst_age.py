@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from telemetry.exporters.analyst import analyst_age_seconds
@@ -41,8 +42,10 @@ def test_one_of_an_earlier_collector_that_is_gone_has_no_age(tmp_path: Path) -> 
 
 def test_one_of_an_earlier_collector_that_lives_has(tmp_path: Path) -> None:
     publish(tmp_path, evaluated_ts=110 * S)
-    assert take_analyst_lock(tmp_path) is not None
+    held = take_analyst_lock(tmp_path)
+    assert held is not None
     assert analyst_age_seconds(tmp_path, 142 * S, since_ns=120 * S) == 32.0
+    os.close(held)
 
 
 def test_a_file_that_is_none_has_no_age(tmp_path: Path) -> None:

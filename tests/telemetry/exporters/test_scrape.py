@@ -21,9 +21,11 @@ import pytest
 from telemetry.exporters.metrics_server import MetricsServer
 from telemetry.exporters.prometheus import render
 from telemetry.exporters.status import read_status
+from telemetry.store.posting import post_findings
 from telemetry.store.presence import find_collector
 from tests.telemetry.collector.builders import RINGS, collector_process, rows, wait_until
 from tests.telemetry.exporters.test_prometheus import Numbers
+from tests.telemetry.posts import change
 
 ENGINE = "tests.whole_line.storming_engine"
 PROMETHEUS = shutil.which("prometheus")
@@ -135,6 +137,18 @@ def page_of(log: Path) -> str:
     return url.removeprefix("http://").removesuffix("/metrics")
 
 
+def check_findings(log: Path, server: Prometheus) -> None:
+    """A finding has no series before it was found, 1 while it is open and 0 afterwards."""
+    name = 'stepscope_finding_active{rule="kv-preemption-pressure",severity="high"}'
+    assert server.ask("stepscope_finding_active") == []
+    ((engine,),) = rows(log, "SELECT engine FROM engines")
+    post_findings(log, [change(engine=engine)])
+    wait_until(lambda: server.number(name) == 1)
+    over = {"event": "cleared", "status": "cleared", "cleared_ts": time.time_ns()}
+    post_findings(log, [change(engine=engine, **over)])
+    wait_until(lambda: server.number(name) == 0)
+
+
 def test_promql_on_the_collectors_page_equals_sql(log: Path, tmp_path: Path) -> None:
     """Also after the collector was restarted: its counters go on, they are not reset."""
     port = os.environ["STEPSCOPE_METRICS_PORT"]
@@ -154,7 +168,7 @@ def test_promql_on_the_collectors_page_equals_sql(log: Path, tmp_path: Path) -> 
         assert server.by("stop_reason", by_reason) == stops
         assert server.number("max(stepscope_preemption_unattributed)") == 0
         assert server.number("max(stepscope_recorder_blind)") == 0
-        assert server.ask("stepscope_finding_active") == []
+        check_findings(log, server)
         (by_model,) = wait_until(lambda: server.ask(QUERY))
         assert by_model["metric"] == {"model": "scripted"}
         (info,) = server.ask("stepscope_engine_info")
