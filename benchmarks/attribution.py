@@ -96,7 +96,7 @@ def judge(mix: Mix, seed: int, effort: Effort = "usual") -> Judged:
 
 
 def _count(mix: Mix, seed: int, present: Present) -> int:
-    return mix.run(seed, present)[-1].scheduler.num_preemptions
+    return mix.last_start(seed, present).scheduler.num_preemptions
 
 
 def _explained(log: Any, engine: int, effort: Effort) -> Explanation:

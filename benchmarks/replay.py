@@ -145,7 +145,7 @@ def _replay_grown(log: Path, grown: Path, num_steps: int) -> None:
         (row,) = read_rows(opened, sql)
     grow(grown, num_copies=num_steps // row["num"], span_ns=row["span"] + 1_000_000_000)
     command = [sys.executable, "-m", "benchmarks.replay", str(grown), "--as-it-is"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     print(done.stdout, end="")
 
 

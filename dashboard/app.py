@@ -9,7 +9,7 @@ import streamlit as st
 from dashboard import header, session, states, style, width
 from dashboard.session import Page
 from dashboard.theme import logo
-from dashboard.views import findings, overview, preemptions, recorder, requests, sql, steps
+from dashboard.views import findings, overview, preemptions, recorder, requests, sql, steps, whatif
 from telemetry.errors import StepscopeError
 
 WAIT_SECONDS = 3  # how often an empty page looks whether something has been recorded
@@ -58,6 +58,11 @@ def show_steps() -> None:
     _shown(steps.draw, "steps")
 
 
+def show_whatif() -> None:
+    """What to change, and what it costs."""
+    _shown(whatif.draw, "whatif")
+
+
 def show_findings() -> None:
     """What was found, what is well and what could not be judged; one of them as a report."""
     _shown(findings.draw, "findings")
@@ -87,6 +92,7 @@ def main() -> None:
         "preemptions": st.Page(show_preemptions, title="Preemptions", url_path="preemptions"),
         "requests": st.Page(show_requests, title="Requests", url_path="requests"),
         "steps": st.Page(show_steps, title="Steps", url_path="steps"),
+        "whatif": st.Page(show_whatif, title="What-if", url_path="whatif"),
         "findings": st.Page(show_findings, title="Findings", url_path="findings"),
         "recorder": st.Page(show_recorder, title="Recorder", url_path="recorder"),
         "sql": st.Page(show_sql, title="SQL", url_path="sql"),

@@ -141,6 +141,7 @@ def choose_window(start_ts: int, end_ts: int) -> None:
 OWN = {
     "requests": ("request",),
     "steps": ("step",),
+    "whatif": ("set", "arrivals"),
     "findings": ("finding",),
     "sql": ("q", "sql", "of"),
 }

@@ -47,6 +47,10 @@ def sheet(theme: Theme) -> str:
 [data-testid="stMarkdownContainer"] {{margin-bottom:0 !important;}}
 [data-testid="stMarkdownContainer"] p {{margin-bottom:0;}}
 [data-testid="stCaptionContainer"] {{margin-bottom:0 !important;}}
+[data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] p
+  {{color:{muted}; opacity:1 !important;}}
+[data-testid="stVegaLiteChart"] {{overflow-x:auto; overflow-y:hidden; max-width:100%;}}
+{_code(theme)}
 [data-testid="stMarkdownContainer"] h3 {{font-size:1.42rem; padding:0.1rem 0 0.2rem 0;}}
 [data-testid="stMarkdownContainer"] h4 {{font-size:1.3rem; padding:0;}}
 .st-key-header {{position:fixed; top:0.75rem; right:3.6rem; z-index:999991; width:auto !important;
@@ -78,8 +82,8 @@ def sheet(theme: Theme) -> str:
 .checks b {{color:{text}; font-weight:600; font-size:0.84rem;}}
 .block-key {{font-size:0.84rem; color:{muted}; margin:0; display:flex; flex-wrap:wrap;
   gap:0.3rem 0.5rem; align-items:center;}}
-.block-key i {{display:inline-block; width:0.7rem; height:0.7rem; border:1px dashed;
-  border-radius:2px;}}
+.block-key i {{display:inline-block; width:0.7rem; height:0.7rem; border-radius:2px;}}
+.block-key i.taken {{border:1px dashed;}}
 .block-key span {{margin-left:0.8rem;}}
 @media (max-width: 1180px) {{ .checks {{grid-template-columns:repeat(3, 1fr);}} }}
 [data-testid="stTable"] td, [data-testid="stTable"] th {{
@@ -95,6 +99,26 @@ def sheet(theme: Theme) -> str:
 .st-key-story td:last-child, .st-key-story th:last-child {{text-align:right !important;}}
 .st-key-story td:first-child {{font-family:monospace; color:{muted}; white-space:nowrap;}}
 </style>"""
+
+
+CODE = {
+    "keyword": colours.LINK,
+    "function": colours.LOST,
+    "number": colours.HEALTHY[1],
+    "string": colours.HEALTHY[1],
+    "boolean": colours.HEALTHY[1],
+    "comment": colours.MUTED,
+    "operator": colours.TEXT,
+    "punctuation": colours.TEXT,
+}
+"""The colour of each kind of word in a statement: those of the host are too pale to read."""
+
+
+def _code(theme: Theme) -> str:
+    return "\n".join(
+        f'[data-testid="stCode"] .token.{kind} {{color:{colour.of(theme)} !important;}}'
+        for kind, colour in CODE.items()
+    )
 
 
 SEVERITY_WORDS = {severity: severity.name.upper() for severity in Severity}

@@ -27,8 +27,7 @@ from diagnose.life.machine import Life, observe
 from diagnose.life.rows import read_lives, row_of
 from diagnose.reading import NS
 from diagnose.rule import Rule
-from diagnose.user_rules.document import UserRuleError
-from diagnose.user_rules.loading import chosen_rules, with_own
+from diagnose.user_rules.loading import WatchedRules
 from diagnose.window import choose_window
 from telemetry.errors import StepscopeError
 from telemetry.store import Log, open_log
@@ -72,7 +71,8 @@ class Analyst:
         self.log = log
         self._lives: dict[str, Life] | None = None
         self._seen_ts = -1
-        self._last_error = self._wrong_rule = ""
+        self._last_error = ""
+        self._own = WatchedRules(log)
         self._wait = threading.Event()
         self.status = AnalystStatus(
             pid=os.getpid(),
@@ -144,14 +144,10 @@ class Analyst:
 
     def _rules(self) -> tuple[Rule, ...]:
         """Returns all rules; ours alone while a file of somebody's own is none, which is told."""
-        try:
-            rules = chosen_rules(None, self.log)
-        except UserRuleError as error:
-            if str(error) != self._wrong_rule:
-                _log.warning("rules of one's own are left out: %s", error)
-            self._wrong_rule = str(error)
-            return with_own(())
-        self._wrong_rule = ""
+        before = self._own.problem
+        rules = self._own.read()
+        if self._own.problem not in (None, before):
+            _log.warning("rules of one's own are left out: %s", self._own.problem)
         return rules
 
     def _take_time(self, took_seconds: float) -> None:

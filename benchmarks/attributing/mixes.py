@@ -57,15 +57,20 @@ class Mix:
 
     def run(self, seed: int, present: Present) -> tuple[Recording, ...]:
         """Returns the engine starts of a run with some of the causes, the last one last."""
-        last = self._start(seed, present, engine=2, started=GAP_SECONDS)
-        last.run()
-        last.stop()
+        last = self.last_start(seed, present)
         if not self.has_two_starts:
             return (last,)
         first = self._start(seed + 1000, frozenset(), engine=1, started=0.0)
         first.run(until=2 * CALM_SECONDS)
         first.stop()
         return first, last
+
+    def last_start(self, seed: int, present: Present) -> Recording:
+        """Returns the start that preempts, run to its end."""
+        last = self._start(seed, present, engine=2, started=GAP_SECONDS)
+        last.run()
+        last.stop()
+        return last
 
     def _start(self, seed: int, present: Present, *, engine: int, started: float) -> Recording:
         is_small, is_wide = "smaller_pool" in present, "config_change" in present
@@ -75,10 +80,11 @@ class Mix:
             policy="priority" if "priority_churn" in self.causes else "fcfs",
         )
         recording = Recording(config, Random(f"pace/{seed}"), engine=engine, started=started)
-        recording.send(self._calls(Random(f"calls/{seed}"), present))
+        recording.send(self.calls(Random(f"calls/{seed}"), present))
         return recording
 
-    def _calls(self, random: Random, present: Present) -> Iterator[Call]:
+    def calls(self, random: Random, present: Present) -> Iterator[Call]:
+        """Yields the requests of a start with some of the causes."""
         for at, is_extra in self._arrivals(random):
             call = self._call(random, at, present)
             if is_extra is None or is_extra in present:

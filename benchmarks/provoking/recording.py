@@ -396,19 +396,24 @@ class RecordedLog(logs.MemoryLog):
         super().__init__([engine.rows() for engine in engines])
         self._engines = engines
 
-    def scraped(self) -> QueryLog:
-        """Returns the log of the engines' metrics pages alone; starts of a rank are one server."""
+    def scraped(self, **flags: object) -> QueryLog:
+        """Returns the log of the engines' metrics pages alone; starts of a rank are one server.
+
+        Args:
+            flags: launch flags that an operator knows besides those of the settings.
+        """
         servers: dict[int, list[Scrapes]] = {}
         for engine in self._engines:
             servers.setdefault(engine.dp_rank, []).append(engine.scrapes)
         named = ((f"rank-{rank}", starts) for rank, starts in sorted(servers.items()))
-        return logs.log_of(*(rows for name, starts in named for rows in scraped_rows(name, starts)))
+        return logs.log_of(
+            *(rows for name, starts in named for rows in scraped_rows(name, starts, flags))
+        )
 
 
 def log_of(*engines: Recording) -> RecordedLog:
     """Returns the log of one engine start or of several, in memory."""
     return RecordedLog(engines)
-
 
 
 def _prompt(call: Call, number: int) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +76,19 @@ class Scrapes:
                 del self._requests[name]
 
 
-def scraped_rows(name: str, starts: Iterable[Scrapes]) -> list[LogBuilder]:
-    """Returns what an import makes of one server's pages, over all of its starts."""
+def scraped_rows(
+    name: str, starts: Iterable[Scrapes], flags: Mapping[str, object]
+) -> list[LogBuilder]:
+    """Returns what an import makes of one server's pages, over all of its starts.
+
+    Args:
+        flags: launch flags that are known besides.
+    """
     with tempfile.TemporaryDirectory(prefix="stepscope-pages-") as parent:
         folder = Path(parent) / name
         folder.mkdir()
         for scrapes in starts:
-            (folder / "config.json").write_text(json.dumps(scrapes.flags))
+            (folder / "config.json").write_text(json.dumps(scrapes.flags | dict(flags)))
             for ts, snapshot in scrapes.pages:
                 (folder / f"metrics_{ts / NS:.3f}.prom").write_bytes(render(snapshot))
         return read_scrapes(folder)

@@ -39,7 +39,7 @@ def draw(page: Page) -> None:
     st.caption(
         f"One statement that reads; nothing here can change the log. At most {LIMITS.max_rows:,} "
         f"rows and {LIMITS.timeout_seconds:.0f} s. $from_ns and $until_ns are the window above, "
-        f"{stretch(page.scope.start_ts, page.scope.end_ts)}; $engine is "
+        f"{in_markdown(stretch(page.scope.start_ts, page.scope.end_ts), 80)}; $engine is "
         f"{engine_hex(page.scope.engine)}."
     )
     saved = _saved()

@@ -289,9 +289,9 @@ def _key(page: Page) -> str:
         colour.of(page.theme) for colour in (colours.USEFUL, colours.PREFILL, colours.EVICTED)
     )
     return (
-        f'<p class="block-key"><b style="color:{kept}">■</b> block kept '
-        f'<b style="color:{given}">■</b> block given in this step '
-        f'<i style="border-color:{taken}"></i> block taken away '
+        f'<p class="block-key"><i style="background:{kept}"></i> block kept '
+        f'<i style="background:{given}"></i> block given in this step '
+        f'<i class="taken" style="border-color:{taken}"></i> block taken away '
         "<span>numbers under the squares: request</span></p>"
     )
 

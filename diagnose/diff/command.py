@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from diagnose.diff.comparison import Diff
     from diagnose.diff.side import Side
     from diagnose.reading import QueryLog
+    from diagnose.rule import Rule
 
 FINE, USAGE, NOT_ENOUGH_DATA = 0, 2, 3
 
@@ -61,9 +64,14 @@ def run_diff(args: argparse.Namespace) -> int:
 def diff_of(a: QueryLog, b: QueryLog, args: argparse.Namespace) -> int:
     """Compares two open logs, or a log with itself, and prints; returns the exit code."""
     from diagnose.diff.comparison import compare
+    from diagnose.user_rules.loading import chosen_rules
 
     try:
-        sides = _side("A", a, args.a, args.engine_a), _side("B", b, args.b, args.engine_b)
+        rules = chosen_rules(None, args.log)
+        sides = (
+            _side("A", a, args.a, args.engine_a, rules),
+            _side("B", b, args.b, args.engine_b, rules),
+        )
     except ValueError as error:
         print(f"stepscope diff: {error}", file=sys.stderr)
         return USAGE
@@ -72,7 +80,9 @@ def diff_of(a: QueryLog, b: QueryLog, args: argparse.Namespace) -> int:
     return FINE if diff.has_enough_data else NOT_ENOUGH_DATA
 
 
-def _side(name: str, log: QueryLog, span: str | None, engine: str | None) -> Side:
+def _side(
+    name: str, log: QueryLog, span: str | None, engine: str | None, rules: Sequence[Rule]
+) -> Side:
     from diagnose.diff.side import read_side
     from diagnose.diff.span import parse_span
     from diagnose.window import choose_window
@@ -80,7 +90,8 @@ def _side(name: str, log: QueryLog, span: str | None, engine: str | None) -> Sid
 
     whole = choose_window(log)
     window = whole if span is None else parse_span(span, whole)
-    return read_side(name, log, window, None if engine is None else parse_engine(engine))
+    number = None if engine is None else parse_engine(engine)
+    return read_side(name, log, window, number, rules=rules)
 
 
 def print_diff(diff: Diff, args: argparse.Namespace) -> None:

@@ -43,9 +43,9 @@ SEED = 20_117
 
 METHOD = (
     f"beyond noise: {NUM_STRETCHES} stretches a window, equal in time or in requests, drawn "
-    f"{NUM_DRAWS:,} times with replacement; {100 * (1 - 2 * TAIL):g} % of the differences, spread by "
-    f"{100 * (WIDER - 1):.0f} %, lie on one side of 0. Too few: under {MIN_SAMPLES} samples, or in "
-    f"under {MIN_STRETCHES} stretches."
+    f"{NUM_DRAWS:,} times with replacement; {100 * (1 - 2 * TAIL):g} % of the differences, spread "
+    f"by {100 * (WIDER - 1):.0f} %, lie on one side of 0. Too few: under {MIN_SAMPLES} samples, "
+    f"or in under {MIN_STRETCHES} stretches."
 )
 
 
@@ -124,6 +124,11 @@ class Percentile:
             place = np.searchsorted(below, self._share * below[-1]) if below[-1] else 0
             told[number] = values[min(place, len(values) - 1)] if below[-1] else np.nan
         return told
+
+
+def summed(stretches: Ints, weights: Floats | None = None) -> Floats:
+    """Returns the sum of the weights in each stretch, or how many there are."""
+    return np.bincount(stretches, weights=weights, minlength=NUM_STRETCHES).astype(np.float64)
 
 
 def value_of(measured: Measured) -> float | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from diagnose.diff.noise import Floats, Ints, Measured, Percentile, Ratio
+from diagnose.diff.noise import Floats, Ints, Measured, Percentile, Ratio, summed
 from diagnose.diff.side import NUM_STRETCHES, Side
 from diagnose.reading import read_rows
 
@@ -117,9 +117,7 @@ class Recorded:
         times, stretches = self._values("times")
         per_request = None
         if len(times):
-            above = np.bincount(stretches, weights=times, minlength=NUM_STRETCHES)
-            below = np.bincount(stretches, minlength=NUM_STRETCHES).astype(float)
-            per_request = Ratio(above, below, len(times))
+            per_request = Ratio(summed(stretches, times), summed(stretches), len(times))
         return {
             ("preemptions", "preemptions per second", "1/s"): self._rate("preempted"),
             ("preemptions", "preemptions per finished request", ""): per_request,
@@ -210,7 +208,7 @@ class Recorded:
     def _when_ended(self, weights: list[float]) -> Floats:
         """Returns sums over the requests that ended in each stretch of time."""
         places = np.array([_place(row["stretch"]) for row in self._ended], dtype=np.int64)
-        return np.bincount(places, weights=weights, minlength=NUM_STRETCHES)
+        return summed(places, np.array(weights, dtype=np.float64))
 
     def _mean(self, column: str, of: int | None = 1) -> Measured | None:
         """Returns the mean of a state over the steps, as a share of `of`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnose.diff.noise import Floats, Ints, Measured, Ratio
+from diagnose.diff.noise import Floats, Ints, Measured, Ratio, summed
 from diagnose.diff.side import NUM_STRETCHES, Side
 from diagnose.metric_facts import MetricFacts
 
@@ -64,9 +64,6 @@ def _over(
     known = np.isfinite(above) & np.isfinite(below)
     if not known.any():
         return None
-    sums = [
-        np.bincount(stretches[known], weights=part[known], minlength=NUM_STRETCHES)
-        for part in (above, below)
-    ]
+    sums = [summed(stretches[known], part[known]) for part in (above, below)]
     num = int(sums[0].sum()) if is_count else int(known.sum())
     return Ratio(sums[0], sums[1], num, is_count=is_count)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from diagnose.diagnosis import EngineDiagnosis, diagnose
 from diagnose.finding import Finding
 from diagnose.reading import QueryLog, Scope
+from diagnose.rule import Rule
+from diagnose.rules import RULES
 from diagnose.window import Window
 from diagnose.words import engine_hex
 
@@ -47,7 +50,14 @@ class Side:
         return next((each for each in self.diagnosis.findings if each.rule == rule), None)
 
 
-def read_side(name: str, log: QueryLog, window: Window, engine: int | None = None) -> Side:
+def read_side(
+    name: str,
+    log: QueryLog,
+    window: Window,
+    engine: int | None = None,
+    *,
+    rules: Sequence[Rule] = tuple(RULES.values()),
+) -> Side:
     """Returns one side.
 
     Without `engine`, of the engine that ran most steps in the window, or was scraped most often.
@@ -55,7 +65,7 @@ def read_side(name: str, log: QueryLog, window: Window, engine: int | None = Non
     Raises:
         ValueError: no engine left a row in the window, or not that one.
     """
-    found = diagnose(log, window).engines
+    found = diagnose(log, window, rules=rules).engines
     if not found:
         raise ValueError(f"no engine left a row in window {name}: choose another FROM..TO")
     if engine is None:

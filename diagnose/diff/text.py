@@ -22,7 +22,7 @@ from diagnose.diff.words import (
     shown,
 )
 from diagnose.finding import NO_FAULT
-from diagnose.lines import SHAPES, Report, Role
+from diagnose.lines import SHAPES, WIDTH, Report, Role
 from diagnose.words import NOT_MEASURED, harmless
 
 _LABEL = 12
@@ -33,7 +33,7 @@ def write_diff(diff: Diff) -> Report:
     """Returns the report of a comparison."""
     report = Report()
     for side in (diff.a, diff.b):
-        report.add((f"{side.name}  {name_of(side)}", "strong"), f"  {extent_of(side)}")
+        _header(report, side)
     report.add()
     report.wrapped(headline(diff), 2, "strong")
     for said in cautions(diff):
@@ -45,6 +45,15 @@ def write_diff(diff: Diff) -> Report:
     _settings(report, diff)
     _quantities(report, diff)
     return report
+
+
+def _header(report: Report, side: Side) -> None:
+    name, extent = f"{side.name}  {name_of(side)}", extent_of(side)
+    if len(name) + len(extent) + 2 <= WIDTH:
+        report.add((name, "strong"), f"  {extent}")
+        return
+    report.add((name, "strong"))
+    report.wrapped(extent, 3)
 
 
 def _verdict(report: Report, side: Side) -> None:

@@ -8,10 +8,8 @@ what both get wrong in the same way falls out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from statistics import median
 from typing import Any
 
 from diagnose.replay.measures import QUANTITIES, Measures, Quantity
@@ -47,8 +45,9 @@ class Trust(Enum):
 class Predicted:
     """One quantity under the recorded settings and under the changed ones.
 
-    `recorded` is the record's; `replayed` and `predicted` are the medians of replays, `low` to
-    `high` what they ranged over. `error` is the back-test's, of the recorded value, with its sign.
+    `recorded` is the record's; `replayed` and `predicted` are of the replays whose steps took what
+    steps took at the time (seed 0), `low` to `high` what all replays ranged over. `error` is the
+    back-test's, of the recorded value, with its sign.
     """
 
     quantity: Quantity
@@ -149,16 +148,10 @@ class Replays:
         """The quantities of each replay."""
         return [outcome.measures for outcome in self.outcomes]
 
-    def middle(self) -> Measures:
-        """Returns the median of each quantity."""
-        every = self.measures
-        return Measures(
-            **{
-                quantity.name: _middle([one.value(quantity.name) for one in every])
-                for quantity in QUANTITIES
-            },
-            by_cause=every[0].by_cause,
-        )
+    @property
+    def first(self) -> Measures:
+        """The quantities of the replay with seed 0."""
+        return self.outcomes[0].measures
 
 
 def predict(
@@ -180,14 +173,11 @@ def predict(
     other = changed(workload, changes)
     before = before or Replays.of(workload, num_replays)
     after = Replays.of(other, num_replays)
-    middle = before.middle()
-    causes_before = dict(before.measures[0].by_cause)
-    causes_after = dict(after.measures[0].by_cause)
+    causes_before = dict(before.first.by_cause)
+    causes_after = dict(after.first.by_cause)
     return Prediction(
         changes=tuple(_changed_values(workload, other, changes)),
-        quantities=tuple(
-            _predicted(quantity, workload, middle, before, after) for quantity in QUANTITIES
-        ),
+        quantities=tuple(_predicted(quantity, workload, before, after) for quantity in QUANTITIES),
         num_requests=other.num_requests,
         num_replays=len(after.outcomes),
         clients=other.clients,
@@ -224,9 +214,9 @@ def trust_in(error: float | None) -> Trust:
 
 
 def _predicted(
-    quantity: Quantity, workload: Workload, middle: Measures, before: Replays, after: Replays
+    quantity: Quantity, workload: Workload, before: Replays, after: Replays
 ) -> Predicted:
-    replayed = middle.value(quantity.name)
+    replayed = before.first.value(quantity.name)
     error = error_of(quantity, workload, replayed)
     trust = trust_in(error)
     old, new = _known(quantity.name, before), _known(quantity.name, after)
@@ -237,7 +227,7 @@ def _predicted(
         replayed=replayed,
         error=error,
         trust=trust,
-        predicted=_middle(new) if is_told else None,
+        predicted=after.first.value(quantity.name) if is_told else None,
         low=min(new, default=None) if is_told else None,
         high=max(new, default=None) if is_told else None,
         replayed_low=min(old, default=None),
@@ -247,11 +237,6 @@ def _predicted(
 
 def _known(name: str, replays: Replays) -> list[float]:
     return [value for one in replays.measures if (value := one.value(name)) is not None]
-
-
-def _middle(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
 
 
 def _changed_values(workload: Workload, other: Workload, changes: Changes) -> list[Changed]:

@@ -53,7 +53,8 @@ def read_workload(
     scope = _scope_of(log, engine, start_ts, end_ts)
     steps = count_steps(log, scope)
     _check_complete(log, scope, steps.num_rows, steps.num_missing)
-    works, num_sessions = read_requests(log, scope, config)
+    step_times = learn_step_times(log, scope, config, steps.num_rows)
+    works, num_sessions = read_requests(log, scope, config, int(step_times.mean_ns))
     if not works:
         raise ReplayError(
             f"no request of engine {engine:016x} reached the scheduler in this stretch: "
@@ -68,7 +69,7 @@ def read_workload(
         recorded_config=config,
         requests=tuple(works),
         clients=detect_clients(arrived, ends),
-        step_times=learn_step_times(log, scope, config, steps.num_rows),
+        step_times=step_times,
         tokens=read_tokens(log, scope, config, works),
         start_ts=scope.start_ts,
         duration_ns=scope.duration_ns,

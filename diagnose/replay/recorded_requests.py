@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from engine.scheduler.load_journal import ENCODER_CONNECTOR
 from telemetry.vocabulary import EventKind, FinishReason, SkipReason
 
 _ABORTS = (FinishReason.abort_client, FinishReason.abort_api, FinishReason.abort_timeout)
+
+_ON_THE_WAY = 0.05
+"""This share of the requests waited for nothing between their receipt and the scheduler."""
 
 _REQUESTS = """
 SELECT a.request, a.request_id, a.ts, a.arrival_time, a.num_prompt_tokens, a.max_tokens,
@@ -83,11 +87,12 @@ WHERE engine = {engine} AND ts < {until} AND coalesce(updated_ts, ts) >= {since}
 
 
 def read_requests(
-    log: QueryLog, scope: Scope, config: EngineConfig
+    log: QueryLog, scope: Scope, config: EngineConfig, step_ns: int
 ) -> tuple[list[WorkRequest], int]:
     """Returns the requests of a stretch by arrival, and how many streaming sessions are left out.
 
-    Those in flight when the stretch begins come first: who ran, then who waited.
+    Those in flight when the stretch begins come first: who ran, then who waited. `step_ns` is how
+    long a step takes.
     """
     rows = read_rows(log, scope.fill(_REQUESTS))
     sessions = sum(row["is_session"] for row in rows)
@@ -100,8 +105,30 @@ def read_requests(
     works = [
         _work_of(row, scope, told.get(row["request"], []), before, after, config) for row in rows
     ]
+    works = _before_the_wait_for_a_step(works, step_ns)
     works.sort(key=lambda work: (work.arrived_ns >= 0, not work.was_running, work.arrived_ns))
     return works, sessions
+
+
+def _before_the_wait_for_a_step(works: list[WorkRequest], step_ns: int) -> list[WorkRequest]:
+    """Returns the requests with arrivals as they would be if no step had been under way.
+
+    A request is taken in between two steps. What it waited for that beyond the time that all take
+    on their way is no part of when it came: a replay has steps of its own, and makes it wait again.
+    """
+    late = [work.received_before_ns for work in works if work.received_before_ns > 0]
+    usual = int(np.quantile(late, _ON_THE_WAY)) if late else 0
+    moved = []
+    for work in works:
+        waited = min(max(0, work.received_before_ns - usual), step_ns)
+        if 0 <= waited <= work.arrived_ns:
+            work = replace(
+                work,
+                arrived_ns=work.arrived_ns - waited,
+                received_before_ns=work.received_before_ns - waited,
+            )
+        moved.append(work)
+    return moved
 
 
 def _work_of(

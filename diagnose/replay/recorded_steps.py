@@ -48,6 +48,20 @@ FROM told s LEFT JOIN ended e ON e.step = s.step
 WHERE s.nth % {every} = 0 ORDER BY s.step
 """
 
+_WAKE = """
+WITH ended AS (
+  SELECT step, count(*) AS num_ended FROM request_finishes WHERE {where} GROUP BY step
+), told AS (
+  SELECT s.step, s.ts, lag(s.num_running::BIGINT + s.num_waiting::BIGINT
+    - coalesce(e.num_ended, 0)) OVER (ORDER BY s.step) AS num_left_before
+  FROM (SELECT * FROM steps WHERE {where}) s LEFT JOIN ended e ON e.step = s.step
+), arrived AS (
+  SELECT step, min(ts) AS first_ts FROM request_arrivals WHERE {where} GROUP BY step
+)
+SELECT quantile_cont(s.ts - a.first_ts, 0.5) AS wake_ns
+FROM told s JOIN arrived a ON a.step = s.step WHERE coalesce(s.num_left_before, 0) <= 0
+"""
+
 _Column = npt.NDArray[np.float64]
 
 
@@ -99,6 +113,7 @@ def learn_step_times(log: QueryLog, scope: Scope, config: EngineConfig, num_rows
         durations[usable],
         columns["ts"][usable],
         gap_ns=max(0, int(np.median(gaps))) if len(gaps) else 0,
+        wake_ns=max(0, int(read_row(log, scope.fill(_WAKE))["wake_ns"] or 0)),
         empty_ns=int(np.median(empty)) if len(empty) else 100_000,
     )
 

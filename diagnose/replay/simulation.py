@@ -97,7 +97,7 @@ class _Simulation:
         self._take_up()
         is_stuck, num_empty = False, 0
         while max_steps is None or self._num_steps < max_steps:
-            self._take_due()
+            self._let_come()
             if self._is_over():
                 break
             if not self._pending and not self.scheduler.has_requests():
@@ -183,6 +183,14 @@ class _Simulation:
             return False
         self.now = max(self.now, self._events[0][0])
         return True
+
+    def _let_come(self) -> None:
+        """Takes in what is due; an idle engine takes a moment from there to its step."""
+        was_idle = not self._pending and not self.scheduler.has_requests()
+        self._take_due()
+        if was_idle and self.scheduler.has_requests():
+            self.now += self._workload.step_times.wake_ns
+            self._take_due()
 
     def _take_due(self) -> None:
         events = self._events

@@ -6,10 +6,15 @@ kind and size of step, and drawn from when a step is replayed; so times scatter 
 curve that the sum cannot follow is followed all the same. A machine is not equally fast all the
 time (other work runs beside it, clocks change): how much slower than on the whole it was, in each
 stretch of the log, is a factor that a replay applies at the same time.
+
+With seed 0 nothing is drawn: a step gets what was left over in the step of its kind that began at
+the same time. Under the recorded settings that is the very step, as long as the replay follows the
+record; under others it is what the machine happened to do then.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -59,6 +64,28 @@ class Residuals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InPlace:
+    """What the sum left over: `values[i]` (ns) in the step that began at `begins[i]` (ns)."""
+
+    begins: array[float]
+    values: array[float]
+
+    @classmethod
+    def of(cls, begins: Floats, values: Floats) -> InPlace:
+        """Returns the steps as they came."""
+        return cls(begins=array("d", begins.tolist()), values=array("d", values.tolist()))
+
+    def at(self, now_ns: float) -> float | None:
+        """Returns what was left over nearest to a time; `None` behind the last step."""
+        index = bisect_left(self.begins, now_ns)
+        if index == len(self.begins):
+            return None
+        if index and now_ns - self.begins[index - 1] < self.begins[index] - now_ns:
+            index -= 1
+        return self.values[index]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
     """How much slower than on the whole a machine was: `factors[i]` up to `ends_ns[i]`."""
 
@@ -84,9 +111,13 @@ class StepTimes:
     coefficients: tuple[float, ...]
     decode_residuals: Residuals
     mixed_residuals: Residuals
+    decodes_in_place: InPlace
+    mixed_in_place: InPlace
     gap_ns: int
     empty_ns: int
     """Time of a step that schedules nothing."""
+    wake_ns: int
+    """From an arrival at an idle engine to its step; who comes meanwhile is in it."""
     shortest_ns: float
     mean_ns: float
     error_ratio: float
@@ -101,13 +132,18 @@ class StepTimes:
 
 
 class StepClock:
-    """Draws step times from a model; the same seed gives the same times."""
+    """Gives step times from a model; the same seed gives the same times.
+
+    Args:
+        seed: of the draws; with 0 what is left over is that of the same time.
+    """
 
     def __init__(self, times: StepTimes, seed: int) -> None:
         self._times = times
         self._parts = [(i, c) for i, c in enumerate(times.coefficients) if c]
         self._random = np.random.default_rng(seed)
         self._draws: list[float] = []
+        self._is_in_place = seed == 0
 
     def draw(self, features: Sequence[float], now_ns: int) -> int:
         """Returns the time of a step with these features that begins now, in ns."""
@@ -117,11 +153,14 @@ class StepClock:
             predicted += coefficient * features[index]
         predicted *= times.drift.factor(now_ns)
         is_mixed = features[PREFILL_TOKENS] > 0
-        residuals = times.mixed_residuals if is_mixed else times.decode_residuals
-        values = residuals.values[residuals.bin_of(predicted)]
-        if not self._draws:
-            self._draws = self._random.random(8192).tolist()
-        left_over = values[int(self._draws.pop() * len(values))] if len(values) else 0.0
+        left_over = None
+        if self._is_in_place:
+            in_place = times.mixed_in_place if is_mixed else times.decodes_in_place
+            left_over = in_place.at(now_ns)
+        if left_over is None:
+            residuals = times.mixed_residuals if is_mixed else times.decode_residuals
+            values = residuals.values[residuals.bin_of(predicted)]
+            left_over = values[int(self.random() * len(values))] if len(values) else 0.0
         return int(max(times.shortest_ns, predicted + left_over))
 
     def random(self) -> float:
@@ -137,6 +176,7 @@ def fit(
     begins_ns: Floats,
     *,
     gap_ns: int = 0,
+    wake_ns: int = 0,
     empty_ns: int = 100_000,
 ) -> StepTimes:
     """Returns the model of steps that scheduled something.
@@ -166,7 +206,10 @@ def fit(
         coefficients=tuple(coefficients.tolist()),
         decode_residuals=_of_kind(predicted, left_over, ~is_mixed) or every,
         mixed_residuals=_of_kind(predicted, left_over, is_mixed) or every,
+        decodes_in_place=InPlace.of(begins_ns[~is_mixed], left_over[~is_mixed]),
+        mixed_in_place=InPlace.of(begins_ns[is_mixed], left_over[is_mixed]),
         gap_ns=gap_ns,
+        wake_ns=wake_ns,
         empty_ns=empty_ns,
         shortest_ns=float(durations_ns.min()),
         mean_ns=float(durations_ns.mean()),

@@ -14,6 +14,7 @@ from diagnose.replay.whatif_words import (
     clients_text,
     flags_of,
     headline,
+    signed_percent,
     value_text,
     why_withheld,
 )
@@ -65,7 +66,8 @@ def _write_load(report: Report, workload: Workload, prediction: Prediction, titl
     times = workload.step_times
     report.wrapped(
         f"step times learned from {times.num_steps:,} steps of {times.mean_ns / 1e6:.3g} ms: "
-        f"{times.error_ratio:.0%} off in a step, {times.explained_ratio:.0%} of the variance",
+        f"{100 * times.error_ratio:.0f} % off in a step, "
+        f"{100 * times.explained_ratio:.0f} % of the variance explained",
         2,
         "muted",
     )
@@ -202,4 +204,4 @@ def _goal(share: float) -> str:
 
 
 def _share(ratio: float | None) -> str:
-    return "–" if ratio is None else f"{100 * ratio:+.0f} %"
+    return "–" if ratio is None else signed_percent(ratio)

@@ -85,7 +85,8 @@ def why_withheld(predicted: Predicted) -> str:
     if predicted.trust is Trust.NOT_MEASURED:
         return "for the record does not tell it and no replay can be checked against it"
     assert predicted.error is not None
-    return f"for the replay is {predicted.error:+.0%} off the record under the recorded settings"
+    error = signed_percent(predicted.error)
+    return f"for the replay is {error} off the record under the recorded settings"
 
 
 def value_text(value: Any) -> str:
@@ -115,6 +116,12 @@ def band(quantity: Quantity, low: float | None, high: float | None) -> str:
     first, last = amount(quantity, low), amount(quantity, high)
     number, _, unit = first.partition(" ")
     return f"{number if unit and last.endswith(f' {unit}') else first} to {last}"
+
+
+def signed_percent(ratio: float) -> str:
+    """Returns a share with its sign, `−17 %` as `-17 %`; what rounds to nothing is `0 %`."""
+    percent = round(100 * ratio)
+    return f"{percent:+d} %" if percent else "0 %"
 
 
 def _moved(each: Predicted) -> str:

@@ -70,7 +70,7 @@ MIN_LASTED_NS = 5 * NS
 """Time from the first such step to the last. Source: tuned on seeds 0-99 of benchmarks/faults.py: a
 burst at full slots is through within 3 s, too few slots hold up requests for 45 s and more."""
 BACKLOG_SHARE = 0.9
-"""Share of the window's requests that come at once in a backlog. Source: as for `BACKLOG_SPREAD`."""
+"""Share of the window's requests that come at once in a backlog. Source: as `BACKLOG_SPREAD`'s."""
 BACKLOG_SPREAD = 0.1
 """At once is within this share of the time that the queue lasts. Source: tuned on seeds 0-99 of
 benchmarks/faults.py: 0.06 in a backlog handed in within a second, from 0.5 in traffic."""

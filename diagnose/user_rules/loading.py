@@ -79,6 +79,38 @@ def with_own(own: Sequence[UserRule]) -> tuple[Rule, ...]:
     return (*rules, *(rule_of(each) for each in own), RULES[NO_FAULT])
 
 
+class WatchedRules:
+    """All rules that a log is judged by, for who judges it again and again.
+
+    Files are read anew when one of them has changed. While one is no rule, ours are used alone, and
+    `problem` says why.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self.problem: str | None = None
+        self._log = log
+        self._stamp: tuple[object, ...] | None = None
+        self._rules = with_own(())
+
+    def read(self) -> tuple[Rule, ...]:
+        """Returns the rules as the files are now."""
+        try:
+            directory = rules_directory(None, self._log)
+            stamp = () if directory is None else _stamp_of(directory)
+            if stamp != self._stamp:
+                self._rules, self.problem = with_own(load_rules(directory)), None
+        except (UserRuleError, OSError) as error:
+            self._rules, self.problem, stamp = with_own(()), str(error), None
+        self._stamp = stamp
+        return self._rules
+
+
+def _stamp_of(directory: Path) -> tuple[object, ...]:
+    """Returns what changes when a file of a directory does."""
+    found = ((path, path.stat()) for path in _files(directory))
+    return tuple((path, stat.st_mtime_ns, stat.st_size, stat.st_ino) for path, stat in found)
+
+
 def chosen_rules(chosen: Path | None, log: Path | None) -> tuple[Rule, ...]:
     """Returns all rules that a log is judged by.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from diagnose.lines import Report
+from diagnose.lines import WIDTH, Report
 from diagnose.reading import NS, QueryLog, read_rows
 from diagnose.words import count, engine_hex, harmless, time_of_day
 
@@ -40,9 +40,8 @@ class Engines:
         for row in read_rows(log, _LIVING.format(since=since, loaded=now - LOADING_NS)):
             if row["engine"] not in self.attached:
                 self.attached.add(row["engine"])
-                report.add(
-                    f"{time_of_day(row['started_ts'] or now)}  ", "● attached  ", *_facts(row)
-                )
+                lead = f"{time_of_day(row['started_ts'] or now)}  ● attached  "
+                report.add(lead, harmless("".join(_facts(row)), WIDTH - len(lead)))
         for row in read_rows(log, _ENDED.format(since=since)):
             if row["engine"] in self.attached - self.ended:
                 self.ended.add(row["engine"])
@@ -59,4 +58,4 @@ def _facts(row: dict[str, object]) -> Iterator[str]:
     if isinstance(row["num_usable_blocks"], int):
         yield f", {count(row['num_usable_blocks'])} KV blocks"
     if isinstance(row["max_num_seqs"], int):
-        yield f", max_num_seqs {count(row['max_num_seqs'])}"
+        yield f", {count(row['max_num_seqs'])} slots"

@@ -61,15 +61,12 @@ class News:
         The first look tells what is open.
         """
         mark = tuple(read_row(log, _MARK).values())
-        states = {(state.engine, state.finding): state for state in read_states(log)}
-        self.sayings = []
-        notices: list[Notice] = []
-        if self._since is None:
-            self._take_note(read_changes(log))
-        elif mark != self._mark:
-            changes = self._take_note(read_changes(log, self._since - OVERLAP_NS))
-            notices += self._of_changes(changes, states)
-        self._mark = mark
+        is_first, changes = self._since is None, list[StoredChange]()
+        if mark != self._mark:
+            changes = self._take_note(read_changes(log, (self._since or 0) - OVERLAP_NS))
+        states = {_place(state): state for state in read_states(log)}  # not older than the changes
+        self._mark, self.sayings = mark, []
+        notices = [] if is_first else list(self._of_changes(changes, states))
         notices += self._of_open(states.values(), now)
         return notices
 
@@ -97,14 +94,18 @@ class News:
 
     def _is_told(self, notice: Notice) -> bool:
         """Returns whether a change is told: a silence that has ended since held when it came."""
+        was_told = _place(notice.state) in self.told_open
         if notice.is_end:
-            return _place(notice.state) in self.told_open
+            return was_told
+        if was_told and notice.kind in ("opened", "reopened"):
+            return False  # it was found open before its change was
         return notice.severity >= self.level and not notice.state.is_muted(notice.ts)
 
     def _of_open(self, states: Iterable[FindingState], now: int) -> Iterator[Notice]:
         """Yields what is open and was not told yet: at the beginning, and after a silence."""
         for state in states:
-            is_new = state.is_open and _place(state) not in self.told_open
+            is_noted = state.changed_ts <= (self._since or 0)  # a newer change tells it better
+            is_new = state.is_open and is_noted and _place(state) not in self.told_open
             if is_new and state.severity >= self.level and not state.is_muted(now):
                 yield self._told(_of_state(state, now))
 

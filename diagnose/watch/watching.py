@@ -40,7 +40,7 @@ def watch(
     """
     stop = stop or threading.Event()
     news, engines, last_error = News(level=wishes.level), Engines(), ""
-    with open_log(target, background=True) as log:
+    with open_log(target, background=not wishes.once) as log:
         while True:
             try:
                 notices = _look(log, news, engines, outlets)

@@ -16,10 +16,14 @@ from engine.kv_cache.group import NULL_BLOCK, KVGroup
 
 @dataclass(frozen=True, slots=True)
 class PrefixHits:
-    """A cached prefix: its length, and the blocks of each group (0: left of the window)."""
+    """A cached prefix: its length, and the blocks of each group (0: left of the window).
+
+    `num_tokens_full_group` is what the full-attention group has alone; None with one kind of group.
+    """
 
     num_tokens: int
     blocks: tuple[list[int], ...]
+    num_tokens_full_group: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,14 @@ class PrefixLookup:
             length = self._alone(self._kinds[0], chain, most_tokens)
         else:
             length = self._agreed(chain, most_tokens)
-        return PrefixHits(length, self._blocks(chain, length))
+        return PrefixHits(length, self._blocks(chain, length), self._of_full(chain, most_tokens))
+
+    def _of_full(self, chain: list[BlockKey], most_tokens: int) -> int | None:
+        """Returns what the full-attention groups have, were the others asked or not."""
+        full = self._kinds[0]
+        if len(self._kinds) < 2 or not full.groups[0].is_full:
+            return None
+        return self._run(full, chain, most_tokens // full.block_size, drop=False) * full.block_size
 
     # ---------------------------------------------------------------------------- one or several
 

@@ -88,6 +88,7 @@ class StepJournal(LoadJournal):
                 ts=now,
                 request=request.number,
                 num_hit_tokens=num_hit_tokens,
+                num_hit_tokens_full_group=plan.num_hit_tokens_full_group.get(request.request_id),
                 num_external_tokens=num_external_tokens,
                 is_async=int(loaded is not None),
                 num_scheduled_tokens=plan.grants[request.request_id].num_tokens,

@@ -75,6 +75,8 @@ class StepPlan:
     admitted: list[Request] = field(default_factory=list)
     resumed: list[Request] = field(default_factory=list)
     num_hit_tokens: dict[str, int | None] = field(default_factory=dict)
+    num_hit_tokens_full_group: dict[str, int] = field(default_factory=dict)
+    """What full attention alone had of an admission's prefix, on a model with other groups."""
     num_external_tokens: dict[str, int] = field(default_factory=dict)
     loads_started: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     preempted: list[Request] = field(default_factory=list)

@@ -194,6 +194,8 @@ def _admit(
     blocks = state.kv.block_ids(request)
     num_hit_tokens = None if start.hits is None else start.hits.num_tokens
     plan.num_hit_tokens[request.request_id] = num_hit_tokens
+    if start.hits is not None and start.hits.num_tokens_full_group is not None:
+        plan.num_hit_tokens_full_group[request.request_id] = start.hits.num_tokens_full_group
     plan.num_external_tokens[request.request_id] = start.num_external_tokens
     grant = Grant(request, num_wanted, num_tokens, blocks, placeholders, fit.items)
     plan.give(grant)

@@ -47,7 +47,8 @@ def open_log(target: Path, *, limits: Limits | None = None, background: bool = F
     """Returns the step log in the directory `target`, or in the bundle of that name, for reading.
 
     `tcp://HOST:PORT` is the log of a collector that listens there; the token file is named in
-    STEPSCOPE_TOKEN_FILE. For a reader in the `background` a live log is not drained more often.
+    STEPSCOPE_TOKEN_FILE. A reader in the `background` asks live collectors alone: it never has the
+    files open when one wants to write them, and no log is drained more often for its sake.
 
     Raises:
         LogNotFound: There is none.
@@ -185,6 +186,8 @@ def _connect(log: Path, limits: Limits, background: bool) -> _Backend:
             if notice := find_collector(log):
                 return _LiveBackend(partial(_connected, notice.socket), limits, background)
             if not is_collected(log):
+                if background:
+                    raise CollectorError(f"nobody collects {log} now")
                 return _DirectBackend(log, limits)
         except (ConnectionError, BlockingIOError, FileNotFoundError, LogBusy) as error:
             if time.monotonic() > deadline:

@@ -10,7 +10,16 @@ import pytest
 from diagnose.diagnosis import diagnose
 from diagnose.json_output import to_json
 from telemetry.vocabulary import StopReason
-from tests.diagnose.logs import MemoryLog, described, log_of, pressed, steps
+from tests.diagnose.logs import (
+    MemoryLog,
+    config,
+    described,
+    log_of,
+    pressed,
+    run,
+    steps,
+    storm_arrivals,
+)
 from tests.diagnose.scrapes import storm
 
 ENGINE = 0xFEDCBA9876543210
@@ -120,6 +129,7 @@ LOGS = {
     "healthy": lambda: log_of(steps(described(), 100)),
     "empty": lambda: log_of(),
     "short": lambda: log_of(steps(described(), 3)),
+    "a storm replayed": lambda: run(config(), storm_arrivals()).log(),
     "a storm in scrapes": lambda: log_of(storm()),
     "two engines": lambda: log_of(pressed(num_evicted=20), steps(described(engine=2), 100)),
 }

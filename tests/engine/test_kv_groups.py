@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.config import CacheConfig, ConfigError, KVGroupConfig
+from telemetry.records import RequestAdmitted
 from tests.engine.builders import Run, config
 
 FULL = KVGroupConfig("full", 4)
@@ -52,6 +53,29 @@ def test_a_hit_needs_only_the_end_of_a_window() -> None:
     assert run.step().num_prefix_hit_tokens == {"b": 16}
     _, windowed = run.scheduler.kv.block_ids(request)
     assert windowed[:3] == [0, 0, 0]
+
+
+def test_what_full_attention_had_alone_is_recorded_beside_the_hit() -> None:
+    run = run_with(FULL, window(5), num_usable_blocks=20)
+    prompt = list(range(16))
+    run.add("a", prompt=[*prompt, *range(100, 116)], max_tokens=2)
+    run.to_the_end()
+    run.add("others", prompt=20, max_tokens=1)
+    run.to_the_end()
+    run.add("b", prompt=[*prompt, 99], max_tokens=1)
+    run.step()
+    admitted = run.events(RequestAdmitted)[-1]
+    assert isinstance(admitted, RequestAdmitted)
+    assert (admitted.num_hit_tokens, admitted.num_hit_tokens_full_group) == (4, 16)
+
+
+def test_with_one_group_there_is_no_hit_of_a_full_one() -> None:
+    run = run_with(FULL)
+    run.add("a")
+    run.step()
+    admitted = run.events(RequestAdmitted)[-1]
+    assert isinstance(admitted, RequestAdmitted)
+    assert admitted.num_hit_tokens_full_group is None
 
 
 def test_groups_of_different_block_sizes_agree_on_a_multiple_of_both() -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from benchmarks.provoking.recording import Recording, log_of
+from benchmarks.provoking.recording import RecordedLog, Recording, log_of
 from benchmarks.provoking.scenario import Attempt, Scenario
 from benchmarks.provoking.settings import settings
 from benchmarks.provoking.traffic import Call, Make, about, poisson
-from diagnose.reading import QueryLog
 from engine.kv_cache import Shortage
 from engine.request import Request
 from telemetry.vocabulary import StopReason
@@ -29,7 +28,7 @@ def _ordinary(random: Random) -> Make:
     return call
 
 
-def oversized_prompt(attempt: Attempt) -> QueryLog:
+def oversized_prompt(attempt: Attempt) -> RecordedLog:
     """A prompt that is longer than the whole pool, among ordinary ones."""
     random = attempt.random
     pool = random.randint(200, 300)
@@ -41,7 +40,7 @@ def oversized_prompt(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def oversized_by_the_null_block(attempt: Attempt) -> QueryLog:
+def oversized_by_the_null_block(attempt: Attempt) -> RecordedLog:
     """A prompt that fills just the blocks of the pool's setting, one of which is never handed out.
 
     `num_gpu_blocks` counts the null block.
@@ -56,7 +55,7 @@ def oversized_by_the_null_block(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def outgrows_the_pool(attempt: Attempt) -> QueryLog:
+def outgrows_the_pool(attempt: Attempt) -> RecordedLog:
     """A request that fits when it comes and outgrows the pool while it decodes, alone."""
     random = attempt.random
     pool = random.randint(70, 110)
@@ -69,7 +68,7 @@ def outgrows_the_pool(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def lost_releases(attempt: Attempt) -> QueryLog:
+def lost_releases(attempt: Attempt) -> RecordedLog:
     """Blocks of aborted requests are never given back, and nobody holds them.
 
     A fault put into the run: what frees a request's blocks when its client hangs up sets them apart
@@ -99,7 +98,7 @@ def lost_releases(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def refused_without_a_reason(attempt: Attempt) -> QueryLog:
+def refused_without_a_reason(attempt: Attempt) -> RecordedLog:
     """Nobody is admitted any more although blocks are free, and nothing says why.
 
     A fault put into the run: from some moment on the KV cache says that blocks are short, whoever
@@ -121,7 +120,7 @@ def refused_without_a_reason(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def smaller_pool_after_a_restart(attempt: Attempt) -> QueryLog:
+def smaller_pool_after_a_restart(attempt: Attempt) -> RecordedLog:
     """A restart with the same flags leaves under half of the pool; the traffic still fits."""
     random = attempt.random
     before = random.randint(1800, 2400)

@@ -63,11 +63,11 @@ def step_that_came_back(attempt: Attempt) -> QueryLog:
 
 
 def first_step_compiles(attempt: Attempt) -> QueryLog:
-    """The first step takes half a minute, as it does where kernels are compiled for it."""
+    """One of the first steps takes ten seconds, as it does where kernels are compiled for it."""
     random = attempt.random
     engine = _engine(attempt, random, end=60)
     engine.run(until=1.5)
-    engine.pass_ns(int(random.uniform(10, 35) * 1e9))
+    engine.pass_ns(int(random.uniform(5, 15) * 1e9))
     engine.run()
     return log_of(engine)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from benchmarks.provoking.pace import Pace
-from benchmarks.provoking.recording import Recording, log_of
+from benchmarks.provoking.recording import RecordedLog, Recording, log_of
 from benchmarks.provoking.scenario import Attempt, Scenario
 from benchmarks.provoking.settings import settings
 from benchmarks.provoking.traffic import Call, about, burst, poisson
-from diagnose.reading import QueryLog
 
 
-def light_traffic(attempt: Attempt) -> QueryLog:
+def light_traffic(attempt: Attempt) -> RecordedLog:
     """A request every second or two."""
     random = attempt.random
     engine = Recording(settings(num_blocks=random.randint(500, 2000)), random)
@@ -25,7 +24,7 @@ def light_traffic(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def busy(attempt: Attempt) -> QueryLog:
+def busy(attempt: Attempt) -> RecordedLog:
     """Twenty requests at once, all day long; the limits have room for them."""
     random = attempt.random
     engine = Recording(settings(num_blocks=random.randint(900, 1400)), random)
@@ -40,7 +39,7 @@ def busy(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def bursts_that_fit(attempt: Attempt) -> QueryLog:
+def bursts_that_fit(attempt: Attempt) -> RecordedLog:
     """Bursts of thirty, for which pool and slots have room."""
     random = attempt.random
     engine = Recording(settings(num_blocks=1300), random)
@@ -57,7 +56,7 @@ def bursts_that_fit(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def long_prompts_that_fit(attempt: Attempt) -> QueryLog:
+def long_prompts_that_fit(attempt: Attempt) -> RecordedLog:
     """A long prompt now and then, computed in a few steps, in a pool that has room for it."""
     random = attempt.random
     config = settings(num_blocks=4000, max_num_batched_tokens=4096, max_model_len=16384)
@@ -74,7 +73,7 @@ def long_prompts_that_fit(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def full_pool_without_a_queue(attempt: Attempt) -> QueryLog:
+def full_pool_without_a_queue(attempt: Attempt) -> RecordedLog:
     """Long answers fill the pool to its last tenth, and all of them fit to their ends."""
     random = attempt.random
     count = random.randint(8, 12)
@@ -90,7 +89,7 @@ def full_pool_without_a_queue(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def offline_backlog(attempt: Attempt) -> QueryLog:
+def offline_backlog(attempt: Attempt) -> RecordedLog:
     """A batch job hands in all its requests at once: they are meant to queue."""
     random = attempt.random
     slots = random.randint(16, 32)
@@ -106,7 +105,7 @@ def offline_backlog(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def equal_priorities(attempt: Attempt) -> QueryLog:
+def equal_priorities(attempt: Attempt) -> RecordedLog:
     """The policy is `priority`, and everybody has the same."""
     random = attempt.random
     engine = Recording(settings(num_blocks=900, policy="priority"), random)
@@ -121,7 +120,7 @@ def equal_priorities(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def asynchronous(attempt: Attempt) -> QueryLog:
+def asynchronous(attempt: Attempt) -> RecordedLog:
     """Steps are decided while the one before still runs."""
     random = attempt.random
     engine = Recording(settings(num_blocks=900, async_scheduling=True), random)
@@ -136,7 +135,7 @@ def asynchronous(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def one_request_at_a_time(attempt: Attempt) -> QueryLog:
+def one_request_at_a_time(attempt: Attempt) -> RecordedLog:
     """A single client who waits for each answer, and thinks."""
     random = attempt.random
 
@@ -155,7 +154,7 @@ def one_request_at_a_time(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def closed_loop(attempt: Attempt) -> QueryLog:
+def closed_loop(attempt: Attempt) -> RecordedLog:
     """A dozen clients, each of whom sends the next request when an answer has ended."""
     random = attempt.random
 
@@ -174,7 +173,7 @@ def closed_loop(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def a_moment_at_the_slots(attempt: Attempt) -> QueryLog:
+def a_moment_at_the_slots(attempt: Attempt) -> RecordedLog:
     """One small burst fills all slots for a second or two."""
     random = attempt.random
     slots = 16

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from benchmarks.provoking.connector import SimulatedConnector
 from benchmarks.provoking.pace import Pace
-from benchmarks.provoking.recording import Recording, log_of
+from benchmarks.provoking.recording import RecordedLog, Recording, log_of
 from benchmarks.provoking.scenario import Attempt, Scenario
 from benchmarks.provoking.settings import settings
 from benchmarks.provoking.traffic import Call, about, burst, poisson
-from diagnose.reading import QueryLog
 from engine.config import EngineConfig, KVConnectorConfig
 from engine.scheduler import PauseState
 
@@ -36,7 +35,7 @@ def _served(
     return engine
 
 
-def a_few_evictions(attempt: Attempt) -> QueryLog:
+def a_few_evictions(attempt: Attempt) -> RecordedLog:
     """A pool used to its last block: two or three requests of a hundred are evicted once."""
     random = attempt.random
     engine = Recording(settings(num_blocks=360), random)
@@ -53,7 +52,7 @@ def a_few_evictions(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def cache_resets(attempt: Attempt) -> QueryLog:
+def cache_resets(attempt: Attempt) -> RecordedLog:
     """An operator empties the prefix cache again and again, and all who run start over."""
     engine = _served(attempt, settings(num_blocks=900), rate=1.8)
     for second in range(10, 50, 10):
@@ -62,7 +61,7 @@ def cache_resets(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def paused_by_an_operator(attempt: Attempt) -> QueryLog:
+def paused_by_an_operator(attempt: Attempt) -> RecordedLog:
     """An operator pauses admission for over a minute; those who come meanwhile wait."""
     engine = _served(attempt, settings(num_blocks=900), rate=0.5, end=120)
     start = attempt.random.uniform(20, 30)
@@ -72,7 +71,7 @@ def paused_by_an_operator(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def a_cold_start(attempt: Attempt) -> QueryLog:
+def a_cold_start(attempt: Attempt) -> RecordedLog:
     """The first step compiles for some twenty seconds, and requests come meanwhile."""
     random = attempt.random
     engine = _served(attempt, settings(num_blocks=900), rate=1.0)
@@ -81,14 +80,14 @@ def a_cold_start(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def an_empty_engine(attempt: Attempt) -> QueryLog:
+def an_empty_engine(attempt: Attempt) -> RecordedLog:
     """Some requests, and then nobody for five minutes: an idle engine is not a stuck one."""
     engine = _served(attempt, settings(num_blocks=900), rate=1.0, end=25)
     engine.run(until=330)
     return log_of(engine)
 
 
-def refused_at_the_door(attempt: Attempt) -> QueryLog:
+def refused_at_the_door(attempt: Attempt) -> RecordedLog:
     """Requests larger than the pool are refused: they wait for nothing and block nobody."""
     random = attempt.random
     config = settings(num_blocks=300, max_model_len=16384)
@@ -100,7 +99,7 @@ def refused_at_the_door(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def limits_that_nobody_reaches(attempt: Attempt) -> QueryLog:
+def limits_that_nobody_reaches(attempt: Attempt) -> RecordedLog:
     """Each request could ask for more than the pool at its `max_tokens`, and ends long before."""
     random = attempt.random
     config = settings(num_blocks=700, allow_oversize=True, max_model_len=16384)
@@ -119,7 +118,7 @@ def limits_that_nobody_reaches(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def one_urgent_eviction(attempt: Attempt) -> QueryLog:
+def one_urgent_eviction(attempt: Attempt) -> RecordedLog:
     """An urgent request takes the blocks of one background request, once: what priority is for."""
     random = attempt.random
     config = settings(num_blocks=300, policy="priority")
@@ -140,7 +139,7 @@ def one_urgent_eviction(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def urgent_among_many(attempt: Attempt) -> QueryLog:
+def urgent_among_many(attempt: Attempt) -> RecordedLog:
     """Urgent requests are admitted at once, and no faster than the others in the same steps."""
     random = attempt.random
     engine = Recording(settings(num_blocks=1500, policy="priority"), random)
@@ -158,7 +157,7 @@ def urgent_among_many(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def larger_batches(attempt: Attempt) -> QueryLog:
+def larger_batches(attempt: Attempt) -> RecordedLog:
     """A large batch makes each step longer: slower answers, and no fault."""
     pace = Pace(step_ms=20, decode_us=500)
     config = settings(num_blocks=3000, max_num_seqs=256)
@@ -167,7 +166,7 @@ def larger_batches(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def kept_for_a_moment(attempt: Attempt) -> QueryLog:
+def kept_for_a_moment(attempt: Attempt) -> RecordedLog:
     """Blocks of requests that have ended are kept for a second or two, until they are sent."""
     random = attempt.random
     config = settings(
@@ -181,7 +180,7 @@ def kept_for_a_moment(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def one_long_prompt_alone(attempt: Attempt) -> QueryLog:
+def one_long_prompt_alone(attempt: Attempt) -> RecordedLog:
     """A prompt of many steps while nobody else is there."""
     random = attempt.random
     config = settings(num_blocks=4000, max_num_batched_tokens=1024, max_model_len=65536)
@@ -193,7 +192,7 @@ def one_long_prompt_alone(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def a_restart_with_the_same_pool(attempt: Attempt) -> QueryLog:
+def a_restart_with_the_same_pool(attempt: Attempt) -> RecordedLog:
     """A restart that leaves nearly the same pool, and a rolling traffic."""
     engines = []
     before = attempt.random.randint(900, 1100)
@@ -214,7 +213,7 @@ def a_restart_with_the_same_pool(attempt: Attempt) -> QueryLog:
     return log_of(*engines)
 
 
-def ranks_in_step(attempt: Attempt) -> QueryLog:
+def ranks_in_step(attempt: Attempt) -> RecordedLog:
     """Four engines of one service with shares that differ by chance and a little affinity."""
     random = attempt.random
     engines = []
@@ -232,7 +231,7 @@ def ranks_in_step(attempt: Attempt) -> QueryLog:
     return log_of(*engines)
 
 
-def clients_that_hang_up(attempt: Attempt) -> QueryLog:
+def clients_that_hang_up(attempt: Attempt) -> RecordedLog:
     """A third of the clients leaves in the middle of an answer, and the blocks come back."""
     random = attempt.random
     engine = Recording(settings(num_blocks=700), random)

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from benchmarks.provoking.connector import SimulatedConnector
-from benchmarks.provoking.recording import Recording, log_of
+from benchmarks.provoking.recording import RecordedLog, Recording, log_of
 from benchmarks.provoking.scenario import Attempt, Scenario
 from benchmarks.provoking.settings import settings
 from benchmarks.provoking.traffic import Call, about, burst, poisson
-from diagnose.reading import QueryLog
 from engine.config import KVConnectorConfig
 from engine.kv_cache import BlockIds
 from engine.request import Request
@@ -30,7 +29,7 @@ OTHER_PREEMPTIONS = (
 )
 
 
-def burst_of_requests(attempt: Attempt) -> QueryLog:
+def burst_of_requests(attempt: Attempt) -> RecordedLog:
     """Light traffic, and then some forty requests at once."""
     random = attempt.random
     engine = Recording(settings(num_blocks=random.randint(300, 420)), random)
@@ -45,7 +44,7 @@ def burst_of_requests(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def longer_prompts(attempt: Attempt) -> QueryLog:
+def longer_prompts(attempt: Attempt) -> RecordedLog:
     """Prompts become several times as long; nothing else changes."""
     random = attempt.random
     engine = Recording(settings(num_blocks=random.randint(420, 500)), random)
@@ -63,7 +62,7 @@ def longer_prompts(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def longer_outputs(attempt: Attempt) -> QueryLog:
+def longer_outputs(attempt: Attempt) -> RecordedLog:
     """Answers become several times as long; nothing else changes."""
     random = attempt.random
     engine = Recording(settings(num_blocks=random.randint(300, 380)), random)
@@ -80,7 +79,7 @@ def longer_outputs(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def smaller_pool(attempt: Attempt) -> QueryLog:
+def smaller_pool(attempt: Attempt) -> RecordedLog:
     """The same traffic before and after a restart that leaves a quarter of the blocks."""
     random = attempt.random
     before = round(900 * attempt.load)
@@ -88,14 +87,14 @@ def smaller_pool(attempt: Attempt) -> QueryLog:
     return _restarted(attempt, [{"num_blocks": size} for size in sizes], rate=2.2 * attempt.load)
 
 
-def more_slots(attempt: Attempt) -> QueryLog:
+def more_slots(attempt: Attempt) -> RecordedLog:
     """The same traffic before and after a restart with several times the slots."""
     slots = attempt.random.randint(9, 11)
     starts = [{"num_blocks": 280, "max_num_seqs": number} for number in (slots, 128)]
     return _restarted(attempt, starts, rate=3.4 * attempt.load)
 
 
-def _restarted(attempt: Attempt, starts: list[dict[str, int]], *, rate: float) -> QueryLog:
+def _restarted(attempt: Attempt, starts: list[dict[str, int]], *, rate: float) -> RecordedLog:
     """Two starts one after the other, under the same traffic."""
     random = attempt.random
 
@@ -113,7 +112,7 @@ def _restarted(attempt: Attempt, starts: list[dict[str, int]], *, rate: float) -
     return log_of(*engines)
 
 
-def readmitted_on_a_chunk(attempt: Attempt) -> QueryLog:
+def readmitted_on_a_chunk(attempt: Attempt) -> RecordedLog:
     """Long prompts are let in when a chunk of them fits: they evict each other in mid-prefill.
 
     `scheduler_reserve_full_isl` is off, as in several public recipes, and the prefix cache too.
@@ -139,7 +138,7 @@ def readmitted_on_a_chunk(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def frees_that_wait(attempt: Attempt) -> QueryLog:
+def frees_that_wait(attempt: Attempt) -> RecordedLog:
     """Evictions go on although the blocks of each come a step later.
 
     A fault of the scheduler itself, put back for the run: today's waits where a victim's blocks
@@ -188,7 +187,7 @@ def _evicting_without_waiting() -> Iterator[None]:
         running_scan._extend_or_preempt = todays
 
 
-def urgent_against_background(attempt: Attempt) -> QueryLog:
+def urgent_against_background(attempt: Attempt) -> RecordedLog:
     """Long background requests are evicted by each wave of urgent ones, and start over."""
     random = attempt.random
     config = settings(num_blocks=random.randint(340, 380), policy="priority")

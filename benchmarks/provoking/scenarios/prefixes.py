@@ -41,7 +41,7 @@ def windows_lost_their_part(attempt: Attempt) -> QueryLog:
     random = attempt.random
     window = random.choice((128, 256))
     config = settings(
-        num_blocks=random.randint(850, 950),
+        num_blocks=random.randint(1250, 1350),
         max_model_len=8192,
         groups=(
             KVGroupConfig("full", 16),
@@ -49,23 +49,29 @@ def windows_lost_their_part(attempt: Attempt) -> QueryLog:
         ),
     )
     engine = Recording(config, random)
+    turns = iter(range(10_000))
 
     def call(at: float) -> Call:
         return Call(
             at=at,
-            num_prompt_tokens=1024 + about(random, 1500, 0.1),
-            max_tokens=about(random, 40),
-            shared=f"system prompt {random.randrange(3)}",
+            num_prompt_tokens=1024 + about(random, 2500, 0.1),
+            max_tokens=about(random, 110),
+            shared=f"system prompt {next(turns) % 3}",
             num_shared_tokens=1024,
         )
 
-    engine.send(poisson(random, call, rate=1.6 * attempt.load, start=0, end=50))
+    engine.send(poisson(random, call, rate=1.3 * attempt.load, start=0, end=50))
     engine.run()
     return log_of(engine)
 
 
 def salted_for_everybody(attempt: Attempt) -> QueryLog:
-    """A long system prompt that all share, under a cache salt of each caller's own."""
+    """A long system prompt that all share, under a cache salt of each caller's own.
+
+    `prefix-identity-miss` is about this, and cannot tell: no engine records which blocks are equal
+    under other keys (`request_arrivals.shared_content_blocks`). It abstains, and nobody else may
+    take it for a cache that forgets.
+    """
     random = attempt.random
     engine = Recording(settings(num_blocks=6000, max_model_len=8192), random)
     numbers = iter(range(10_000))
@@ -155,7 +161,7 @@ SCENARIOS = (
     Scenario(
         name="salted-for-everybody",
         source="scripted",
-        expected="prefix-identity-miss",
+        expected=None,
         provoke=salted_for_everybody,
         silent=_others("prefix-identity-miss"),
     ),

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from benchmarks.provoking.pace import Pace
-from benchmarks.provoking.recording import Recording, log_of
+from benchmarks.provoking.recording import RecordedLog, Recording, log_of
 from benchmarks.provoking.scenario import Attempt, Scenario
 from benchmarks.provoking.settings import settings
 from benchmarks.provoking.traffic import Call, about, burst, poisson
-from diagnose.reading import QueryLog
 from engine.config import SpeculationConfig
 
 
-def too_few_slots(attempt: Attempt) -> QueryLog:
+def too_few_slots(attempt: Attempt) -> RecordedLog:
     """More requests than slots, in a pool that is mostly free."""
     random = attempt.random
     slots = random.randint(6, 10)
@@ -26,7 +25,7 @@ def too_few_slots(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def too_few_active_slots(attempt: Attempt) -> QueryLog:
+def too_few_active_slots(attempt: Attempt) -> RecordedLog:
     """The same by `max_num_active_seqs`, which is lower."""
     random = attempt.random
     slots = random.randint(6, 10)
@@ -42,7 +41,7 @@ def too_few_active_slots(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def large_prompt_at_the_head(attempt: Attempt) -> QueryLog:
+def large_prompt_at_the_head(attempt: Attempt) -> RecordedLog:
     """Every so often a prompt that needs most of the pool, with small ones behind it."""
     random = attempt.random
     pool = 420
@@ -62,7 +61,7 @@ def large_prompt_at_the_head(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def pool_full_and_queued(attempt: Attempt) -> QueryLog:
+def pool_full_and_queued(attempt: Attempt) -> RecordedLog:
     """More of equal requests than the pool holds; a watermark keeps them from evictions."""
     random = attempt.random
     pool = random.randint(400, 480)
@@ -78,7 +77,7 @@ def pool_full_and_queued(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def long_prompts_take_the_budget(attempt: Attempt) -> QueryLog:
+def long_prompts_take_the_budget(attempt: Attempt) -> RecordedLog:
     """Prompts of many steps take each step's tokens, while short ones wait behind them."""
     random = attempt.random
     budget = random.choice((512, 1024))
@@ -97,7 +96,7 @@ def long_prompts_take_the_budget(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def urgent_behind_full_slots(attempt: Attempt) -> QueryLog:
+def urgent_behind_full_slots(attempt: Attempt) -> RecordedLog:
     """Unimportant long answers hold all slots; urgent requests wait for one."""
     random = attempt.random
     slots = random.randint(5, 8)
@@ -121,7 +120,7 @@ def urgent_behind_full_slots(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def no_aligned_chunk_left(attempt: Attempt) -> QueryLog:
+def no_aligned_chunk_left(attempt: Attempt) -> RecordedLog:
     """Drafts leave most of a step's tokens, but too few for a chunk of a hybrid model.
 
     A chunk ends on a multiple of `chunk_alignment`. While each answer takes one token a prompt gets
@@ -152,7 +151,7 @@ def no_aligned_chunk_left(attempt: Attempt) -> QueryLog:
     return log_of(engine)
 
 
-def uneven_ranks(attempt: Attempt) -> QueryLog:
+def uneven_ranks(attempt: Attempt) -> RecordedLog:
     """Four engines of one service; one gets most of the requests."""
     random = attempt.random
     favoured = random.randrange(4)

@@ -70,7 +70,7 @@ def test_a_log_that_cannot_be_read_is_told_and_tried_again(tmp_path: Path) -> No
     analyst = Analyst(tmp_path)
     analyst.evaluate()
     assert analyst.status.error is not None
-    assert "holds no step log" in analyst.status.error
+    assert "nobody collects" in analyst.status.error
     assert analyst.status.num_evaluations == 0
 
 

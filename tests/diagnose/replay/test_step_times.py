@@ -66,6 +66,15 @@ def test_drawn_steps_take_as_long_on_the_whole() -> None:
     assert np.std(drawn) == pytest.approx(taken.std(), rel=0.1)
 
 
+def test_with_seed_0_every_step_takes_what_it_took() -> None:
+    features, begins = steps(600)
+    noise = np.random.default_rng(2).exponential(3 * MS, 600)
+    taken = durations(features) + noise
+    clock = StepClock(fit(features, taken, begins), seed=0)
+    drawn = [clock.draw(row, int(at)) for row, at in zip(features.tolist(), begins, strict=True)]
+    assert drawn == pytest.approx(taken.tolist(), rel=1e-3)
+
+
 def test_a_machine_that_slows_down_slows_down_again() -> None:
     features, begins = steps(640)
     taken = durations(features) * np.where(begins < begins[320], 1.0, 2.0)

@@ -138,7 +138,7 @@ def test_under_fifty_steps_a_full_pool_is_not() -> None:
 
 
 def test_a_queue_beside_free_blocks_is_another_matter() -> None:
-    assert is_healthy(full_pool(free=4), "queueing-with-kv-full")
+    assert is_healthy(full_pool(free=7), "queueing-with-kv-full")
 
 
 def test_a_full_pool_without_a_queue_is_well_used() -> None:

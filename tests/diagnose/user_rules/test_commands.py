@@ -128,6 +128,17 @@ def test_a_file_that_is_none_ends_a_command(rules: Path) -> None:
         run("list", "--rules", str(rules))
 
 
+def test_every_name_of_a_file_is_documented(rules: Path) -> None:
+    put(rules, changed(("version: 1", "version: 1\nzzz: 1")))
+    with pytest.raises(UserRuleError) as error:
+        run("list", "--rules", str(rules))
+    names = str(error.value).rpartition("'zzz' is not known: ")[2].split(", ")
+    assert {"id", "enough", "judges", "tests"} <= set(names)
+    told = DOCS.read_text()
+    for name in names:
+        assert re.search(rf"`{name}[`.]", told), name
+
+
 def test_every_word_of_a_file_is_documented() -> None:
     told = DOCS.read_text()
     for word in (*COMPARISONS, *FORMATS, "not_measured", "silenced_by", "opened_ts", "last_ts"):

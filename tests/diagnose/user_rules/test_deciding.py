@@ -11,14 +11,22 @@ import pytest
 from diagnose.diagnosis import diagnose
 from diagnose.finding import Finding, Healthy, NotMeasured, RuleVerdict, Severity, Suppressed
 from diagnose.json_output import to_json
+from diagnose.life.look import look_at
+from diagnose.life.machine import observe
+from diagnose.life.rows import row_of
 from diagnose.rules import RULES
 from diagnose.user_rules.deciding import prefix_of, rule_of
 from diagnose.user_rules.definition import UserRule
 from diagnose.user_rules.loading import load_rules, rules_directory, with_own
 from diagnose.user_rules.reading import read_rule
+from telemetry.store import Log, open_log
+from telemetry.store.guard import Limits
+from telemetry.store.posting import checked
+from tests.dashboard.logs import write_log
 from tests.diagnose.logs import MemoryLog, described, log_of, steps
-from tests.diagnose.scrapes import calm
+from tests.diagnose.scrapes import calm, storm
 from tests.diagnose.user_rules.files import changed, example, put
+from tests.telemetry.log_builder import START
 
 ID = "long-prompt-quota"
 
@@ -30,7 +38,7 @@ def arrivals(num_long: int, num_short: int) -> MemoryLog:
     return log_of(steps(log, 60))
 
 
-def judged(log: MemoryLog, rule: UserRule) -> RuleVerdict | None:
+def judged(log: MemoryLog | Log, rule: UserRule) -> RuleVerdict | None:
     engine = diagnose(log, rules=with_own([rule])).engines[0]
     said = (*engine.findings, *engine.healthy, *engine.not_measured, *engine.suppressed)
     return next((verdict for verdict in said if verdict.rule == rule.id), None)
@@ -177,3 +185,53 @@ def test_its_rule_is_made_of_its_file(rule: UserRule) -> None:
     made = rule_of(rule)
     assert (made.id, made.version, made.silenced_by) == (ID, 1, ("kv-block-leak",))
     assert made.sections()[""] == f"{ID}: more long prompts arrive than was agreed."
+
+
+def test_its_findings_have_the_life_of_ours(rule: UserRule) -> None:
+    look = look_at(diagnose(arrivals(30, 70), rules=with_own([rule])), START)
+    _, changes = observe({}, look)
+    (row,) = [row for row in map(row_of, changes) if row["rule"] == ID]
+    assert (row["event"], row["severity"]) == ("opened", "high")
+    assert checked([row]) == [row]
+
+
+def test_a_rule_on_scrapes_judges_an_engine_without_steps(tmp_path: Path) -> None:
+    own = read_rule(put(tmp_path, scraping()))
+    found = judged(log_of(storm()), own)
+    assert isinstance(found, Finding)
+    assert found.sentence == "12 requests waited at most."
+    assert isinstance(judged(log_of(calm()), own), Healthy)
+
+
+def test_a_rule_on_scrapes_does_not_judge_steps(tmp_path: Path) -> None:
+    said = judged(arrivals(30, 70), read_rule(put(tmp_path, scraping())))
+    assert isinstance(said, NotMeasured)
+    assert (said.missing, said.why) == (("metric_intervals.num_waiting",), "it judges scrapes")
+
+
+def scraping() -> str:
+    """Returns the example as a rule on scrapes: ten requests or more that wait."""
+    text = changed(
+        ("version: 1\n", "version: 1\njudges: scrapes\n"),
+        ("needs: [request_arrivals.num_prompt_tokens]", "needs: [metric_intervals.num_waiting]"),
+        ("max_share: {value: 0.2,", "max_share: {value: 10,"),
+        ("min_arrivals: {value: 50,", "min_arrivals: {value: 3,"),
+        ("{share:percent} of {num_arrivals} prompts are over {long_tokens} tokens",
+         "{share} requests waited at most"),
+    )  # fmt: skip
+    start, end = text.index("sql: |"), text.index("enough:")
+    sql = "SELECT count(*) AS num_arrivals, max(num_waiting)::BIGINT AS share, 0 AS num_long\n"
+    return f"{text[:start]}sql: |\n  {sql}  FROM metric_intervals WHERE {{where}}\n{text[end:]}"
+
+
+@pytest.mark.timeout(60)
+def test_a_statement_that_takes_too_long_is_not_measured(rule: UserRule, tmp_path: Path) -> None:
+    write_log(tmp_path / "log", *arrivals(30, 70).builders)
+    slow = (
+        "SELECT sum(hash(a.step, b.step, c.step, d.step)) AS num_arrivals, 1 AS share "
+        "FROM steps a, steps b, steps c, steps d WHERE a.engine = {engine}"
+    )
+    with open_log(tmp_path / "log", limits=Limits(timeout_seconds=1.0)) as log:
+        said = judged(log, replace(rule, sql=slow))
+    assert isinstance(said, NotMeasured)
+    assert "took longer than 1 s" in said.why

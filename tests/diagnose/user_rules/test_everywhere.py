@@ -74,3 +74,13 @@ def test_the_analyst_leaves_out_files_that_are_no_rules_and_says_so_once(
         assert {rule.id for rule in analyst._rules()} == set(RULES)
     (told,) = caplog.messages
     assert str(path) in told
+
+
+def test_the_analyst_reads_a_file_again_when_it_has_changed(tmp_path: Path) -> None:
+    (tmp_path / "rules").mkdir()
+    analyst = Analyst(tmp_path)
+    put(tmp_path / "rules", changed())
+    first = analyst._rules()
+    assert analyst._rules() is first
+    put(tmp_path / "rules", changed(("id: long-prompt-quota", "id: another-prompt-quota")))
+    assert {rule.id for rule in analyst._rules()} == {*RULES, "another-prompt-quota"}

@@ -25,7 +25,7 @@ def test_an_engine_is_attached_once() -> None:
     engines, log = Engines(), log_of(living())
     (line,) = told(engines, log)
     assert "● attached  engine 0000000000000001  tiny?[31m" in line
-    assert line.endswith(", 63 KV blocks, max_num_seqs 32")
+    assert line.endswith(", 63 KV blocks, 32 slots")
     assert told(engines, log) == []
 
 

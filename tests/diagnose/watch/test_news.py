@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pyarrow as pa
 import pytest
 
 from diagnose.finding import Severity
@@ -52,6 +55,34 @@ def test_a_change_that_is_stored_late_is_told(log: StoredFindings) -> None:
     log.now -= 30 * NS
     log.change("opened")
     assert kinds(notices(log, news)) == ["opened"]
+
+
+class Growing(StoredFindings):
+    """A log in which a finding opens while it is being looked at."""
+
+    def __init__(self, before: str) -> None:
+        super().__init__()
+        self.before = before
+
+    def query(self, sql: str, params: Any = None) -> pa.Table:
+        if self.before and self.before in sql:
+            self.before = ""
+            self.change("opened")
+        return super().query(sql, params)
+
+
+@pytest.mark.parametrize("before", ["max(ts)", "finding_changes WHERE", "finding_states ORDER"])
+def test_one_that_opens_during_a_look_is_told_once(before: str) -> None:
+    log, news = Growing(before=""), News()
+    log.change("opened", **SLOTS)
+    assert kinds(notices(log, news)) == ["open"]
+    log.change("updated", **SLOTS)
+    log.before = before
+    told = [notice for _ in range(3) for notice in notices(log, news)]
+    assert [(each.kind, each.state.rule) for each in told] == [
+        ("updated", "seq-slot-limit"),
+        ("opened", RULE),
+    ]
 
 
 def test_a_mild_one_is_told_once_it_gets_worse(log: StoredFindings) -> None:

@@ -81,11 +81,15 @@ def free_port() -> int:
 
 
 @contextmanager
-def prometheus(directory: Path, targets: dict[str, str]) -> Iterator[Prometheus]:
+def prometheus(
+    directory: Path, targets: dict[str, str], *, rules: Path | None = None
+) -> Iterator[Prometheus]:
     """Runs a Prometheus that scrapes `targets` (address by job) four times a second."""
     config = directory / "prometheus.yml"
     config.write_text(
-        "global: {scrape_interval: 250ms}\nscrape_configs:\n"
+        "global: {scrape_interval: 250ms}\n"
+        + ("" if rules is None else f"rule_files: ['{rules}']\n")
+        + "scrape_configs:\n"
         + "".join(
             f"- job_name: {job}\n  static_configs: [{{targets: ['{address}']}}]\n"
             for job, address in targets.items()

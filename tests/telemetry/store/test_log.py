@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from telemetry.errors import LogBusy, LogDamaged, LogNotFound
+from telemetry.errors import CollectorError, LogBusy, LogDamaged, LogNotFound
 from telemetry.records import SCHEMA_VERSION
 from telemetry.store import log as log_module
 from telemetry.store import open_log
@@ -151,6 +151,13 @@ def test_a_closed_log_says_so(tmp_path: Path) -> None:
     opened.close()
     with pytest.raises(LogNotFound, match="was closed"):
         opened.query("SELECT 1")
+
+
+def test_a_reader_in_the_background_opens_no_file(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    collect(log)
+    with pytest.raises(CollectorError, match="nobody collects"):
+        open_log(log, background=True)
 
 
 def test_readers_do_not_keep_each_other_out(tmp_path: Path) -> None:

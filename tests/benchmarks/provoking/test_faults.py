@@ -1,0 +1,26 @@
+"""A part of the fault matrix: a run of each scripted fault, look-alike and healthy engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.provoking.matrix import try_one
+from benchmarks.provoking.scenario import Scenario
+from benchmarks.provoking.scenarios import read_all
+
+SEED = 100
+
+
+def _one_of_each() -> list[Scenario]:
+    """Returns the first scenario of every provoked rule, and those without a fault."""
+    chosen: dict[str, Scenario] = {}
+    for scenario in read_all():
+        if scenario.source == "scripted":
+            chosen.setdefault(scenario.expected or scenario.name, scenario)
+    return list(chosen.values())
+
+
+@pytest.mark.parametrize("scenario", _one_of_each(), ids=lambda scenario: scenario.name)
+def test_a_run_is_judged_by_what_was_done_to_it(scenario: Scenario) -> None:
+    trial = try_one(scenario, SEED, 1.0)
+    assert not trial.complaints, trial.answer.sentence

@@ -1,0 +1,156 @@
+"""What-if on a storm, a calm run, scrapes and a record with a hole, as Streamlit would run it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard import whatif_data
+from dashboard.charts.course import CourseLook, course_chart
+from dashboard.colours import EVICTED
+from dashboard.views import whatif as view
+from diagnose.replay import read_workload
+from diagnose.replay.prediction import Replays, predict
+from telemetry.store import open_log
+from tests.dashboard import logs
+from tests.dashboard.test_views import Show, charts, said
+
+SLOTS = "max_num_seqs"
+SECONDS = 300
+"""A page's time limit: replays take long where other tests run beside them."""
+
+
+def whatif() -> None:
+    from dashboard import app
+
+    app.show_whatif()
+
+
+@pytest.fixture(scope="module")
+def small_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A storm of few requests: a page replays it many times."""
+    storm = logs.storm(num_requests=30)
+    return logs.write_log(tmp_path_factory.mktemp("small"), storm.builder())
+
+
+@pytest.fixture(autouse=True)
+def fewer_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "SCAN_REPLAYS", 1)
+    monkeypatch.setattr(view, "NUM_REPLAYS", 2)
+
+
+def open_page(show: Show, log: Path, **parameters: str) -> AppTest:
+    show(log)
+    test = AppTest.from_function(whatif, default_timeout=SECONDS)
+    for name, value in parameters.items():
+        test.query_params[name] = value
+    test.run()
+    assert not test.exception, [error.message for error in test.exception]
+    return test
+
+
+def headline(test: AppTest) -> str:
+    found = [each.value for each in test.markdown if each.value.startswith("### ")]
+    return str(found[0]).replace("\\", "")
+
+
+def test_the_first_line_is_gain_then_price(small_log: Path, show: Show) -> None:
+    test = open_page(show, small_log, set=f"{SLOTS}:9")
+    assert headline(test).startswith(f"### {SLOTS} 32 → 9 would avoid ")
+    assert "The price: " in headline(test) or "No price shows" in headline(test)
+    assert len(charts(test)) == len(whatif_data.CHARTED)
+    assert "Can this replay be trusted?" in said(test)
+
+
+def test_the_slider_writes_the_address(small_log: Path, show: Show) -> None:
+    test = open_page(show, small_log, set=f"{SLOTS}:9")
+    slider = test.select_slider(key=f"whatif-value-{SLOTS}")
+    other = next(value for value in slider.options if value not in ("9", "32"))
+    slider.set_value(int(other)).run()
+    assert not test.exception
+    assert test.query_params["set"] == [f"{SLOTS}:{other}"]
+    assert f"→ {other} " in headline(test)
+
+
+@pytest.mark.parametrize(
+    "text", ["max_num_seqs:-4", "max_num_seqs:x", "nonsense:3", "'); DROP", ""]
+)
+def test_an_address_that_cannot_be_read_is_as_good_as_absent(
+    small_log: Path, show: Show, text: str
+) -> None:
+    assert headline(open_page(show, small_log, set=text)).startswith(f"### {SLOTS} 32 → ")
+
+
+def test_clients_can_be_told_otherwise(small_log: Path, show: Show) -> None:
+    test = open_page(show, small_log, set=f"{SLOTS}:9")
+    radio = test.radio(key="whatif-arrivals")
+    other = next(value for value in radio.options if "as detected" not in value)
+    radio.set_value({"requests arrive when they did": "open"}.get(other, "closed")).run()
+    assert not test.exception
+    assert test.query_params["arrivals"] in (["open"], ["closed"])
+
+
+def test_a_setting_with_words_for_values_has_a_choice(small_log: Path, show: Show) -> None:
+    test = open_page(show, small_log, set="enable_prefix_caching:off")
+    assert headline(test).startswith("### enable_prefix_caching on → off ")
+
+
+def test_nothing_to_avoid_is_said(calm_log: Path, show: Show) -> None:
+    test = open_page(show, calm_log)
+    assert "No tried change removes half of the preemptions" in said(test)
+
+
+def test_scrapes_cannot_be_replayed(scraped_log: Path, show: Show) -> None:
+    test = open_page(show, scraped_log)
+    assert headline(test) == "### This window cannot be replayed"
+    assert "Not measured" in said(test)
+    assert not charts(test)
+
+
+def test_a_long_window_is_replayed_only_when_wanted(
+    small_log: Path, show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "MAX_STEPS", 10)
+    test = open_page(show, small_log)
+    assert "A shorter window is quicker." in said(test)
+    assert not charts(test)
+    test.toggle(key="whatif-long").set_value(True).run()
+    assert charts(test)
+
+
+def test_a_course_has_a_point_for_each_value_and_the_chosen_one(small_log: Path) -> None:
+    with open_log(small_log) as log:
+        workload = read_workload(log, logs.ENGINE)
+    before = Replays.of(workload, 1)
+    chosen = predict(workload, {SLOTS: 11}, num_replays=1, before=before)
+    course = whatif_data.read_course(workload, SLOTS, before)
+    points = whatif_data.points_of(course, "num_preemptions", chosen)
+    assert list(points["value"]) == whatif_data.ordered([*course.values, 11])
+    assert points["middle"].iloc[0] < points["middle"].iloc[-1]
+    assert (points["low"] <= points["high"]).all()
+
+
+def test_what_is_withheld_is_grey(small_log: Path) -> None:
+    with open_log(small_log) as log:
+        workload = read_workload(log, logs.ENGINE)
+    before = Replays.of(workload, 1)
+    chosen = predict(workload, {SLOTS: 11}, num_replays=1, before=before)
+    course = whatif_data.Course(SLOTS, 32, (chosen,))
+    points = whatif_data.points_of(course, "num_preemptions", chosen)
+    pictures = [
+        str(
+            course_chart(
+                points,
+                CourseLook(
+                    title="t", fact="f", colour=EVICTED, width=300, theme="light", is_quiet=quiet
+                ),
+                recorded=(32, 98.0),
+                chosen=(11, "17"),
+            ).to_dict()
+        )
+        for quiet in (False, True)
+    ]
+    assert EVICTED.light in pictures[0]
+    assert EVICTED.light not in pictures[1]
