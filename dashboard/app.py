@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from dashboard import header, session, states, style, width
+from dashboard import access, header, session, states, style, width
 from dashboard.session import Page
 from dashboard.theme import logo
 from dashboard.views import findings, overview, preemptions, recorder, requests, sql, steps, whatif
@@ -102,7 +102,8 @@ def main() -> None:
     chosen = st.navigation([home, *pages.values()], position="top")
     st.html(style.sheet(session.theme()))
     width.measure()
-    chosen.run()
+    if access.admit():
+        chosen.run()
 
 
 if __name__ == "__main__":

@@ -31,6 +31,17 @@ def add_commands(
     parser.add_argument(
         "--host", default=DEFAULT_HOST, help="address to bind (default: 127.0.0.1, this machine)"
     )
+    parser.add_argument(
+        "--login",
+        type=_login,
+        default="off",
+        metavar="off|header:NAME|oidc",
+        help="who may look: anybody who reaches the port (default), whom a proxy names in a "
+        "header, whom an OIDC provider knows (docs/dashboard.md)",
+    )
+    parser.add_argument(
+        "--public", metavar="HOST", help="name under which a proxy offers it, as browsers call it"
+    )
     parser.add_argument("--engine", metavar="HEX", help="engine start to show: its 16 hex digits")
     parser.add_argument("--finding", metavar="ID", help="print the address that explains a finding")
     parser.set_defaults(run=run_dashboard)
@@ -40,6 +51,7 @@ def run_dashboard(args: argparse.Namespace) -> int:
     """Serves the dashboard until SIGTERM or Ctrl-C; prints its address first."""
     from streamlit.web import bootstrap
 
+    from dashboard.access import VARIABLE
     from dashboard.source import ROOT_VARIABLE
     from dashboard.theme import LOOPBACK, options
 
@@ -47,10 +59,11 @@ def run_dashboard(args: argparse.Namespace) -> int:
     _check_free(args.host, args.port)
     script = Path(__file__).with_name("app.py")
     os.environ[ROOT_VARIABLE] = str(args.log.absolute())
-    chosen = options(args.host, args.port)
+    os.environ[VARIABLE] = args.login
+    chosen = options(args.host, args.port, public=args.public)
     bootstrap.load_config_options(chosen)
     print(f"dashboard  {address}\nlog        {args.log}\nCtrl-C ends it", flush=True)
-    if args.host not in LOOPBACK:
+    if args.host not in LOOPBACK and args.login != "oidc":
         print(f"▲ whoever reaches {args.host}:{args.port} can read this log", flush=True)
     bootstrap.run(str(script), False, [], chosen)
     return 0
@@ -99,6 +112,16 @@ def _path_of(finding: Finding) -> str:
 
     parameters = {"finding": finding.id, "engine": engine_hex(finding.engine)}
     return f"/findings?{urlencode(parameters)}"
+
+
+def _login(text: str) -> str:
+    from dashboard.access import is_login
+
+    if not is_login(text):
+        raise argparse.ArgumentTypeError(
+            f"log-in is {text!r}: it is off, oidc, or header:NAME (header:X-Forwarded-User)"
+        )
+    return text
 
 
 def _port(text: str) -> int:

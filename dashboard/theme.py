@@ -14,21 +14,22 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 Option = str | int | bool | list[str]
 
 
-def options(host: str, port: int) -> dict[str, Option]:
+def options(host: str, port: int, *, public: str | None = None) -> dict[str, Option]:
     """Returns the options that the dashboard is started with.
 
-    On loopback only pages of this machine may talk to it: a foreign page that has its name
-    resolve to 127.0.0.1 is turned away.
+    On loopback only pages of this machine, and of the `public` name that a proxy offers it under,
+    may talk to it: a foreign page that has its name resolve to 127.0.0.1 is turned away.
     """
+    allowed = [*LOOPBACK, *([public] if public else [])]
     return {
-        "server.allowedHosts": list(LOOPBACK) if host in LOOPBACK else [],
+        "server.allowedHosts": allowed if host in LOOPBACK else [],
         "server.address": host,
         "server.port": port,
         "server.headless": True,
         "server.fileWatcherType": "none",
         "server.runOnSave": False,
         "browser.gatherUsageStats": False,
-        "browser.serverAddress": host,
+        "browser.serverAddress": public or host,
         "client.toolbarMode": "minimal",
         "client.showErrorDetails": "type",
         "logger.hideWelcomeMessage": True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboard import checks, colours, header, links
+from dashboard import checks, colours, header, links, whatif_data
 from dashboard.checks import Check
 from dashboard.colours import Theme
 from dashboard.queries import panels
@@ -78,8 +78,11 @@ def _buttons(page: Page, engine: EngineDiagnosis, finding: Finding) -> None:
 @st.dialog("What would fix it", width="large")
 def _show_actions(finding: Finding) -> None:
     st.markdown(f"**{in_markdown(finding.cause.sentence, SENTENCE)}**")
-    for action in finding.actions:
+    for number, action in enumerate(finding.actions):
         st.markdown(_action(action))
+        wanted = whatif_data.address_of_action(action)
+        if wanted is not None and st.button("Replay it", key=f"whatif-{number}", type="tertiary"):
+            links.show("whatif", set=wanted)
     st.caption(in_markdown(finding.prediction or "No effect is predicted.", SENTENCE))
 
 

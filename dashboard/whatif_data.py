@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from diagnose.finding import Action
 from diagnose.replay.prediction import Predicted, Prediction, Replays, predict
 from diagnose.replay.settable import SETTINGS, ChangeError, changed, parse_setting, value_now
 from diagnose.replay.smallest import MAX_TRIED, values_to_try
@@ -118,6 +119,14 @@ def choice_of(text: str | None) -> tuple[str, Any] | None:
 def address_of(name: str, value: Any) -> str:
     """Returns what `choice_of` reads."""
     return f"{name}:{value_text(value).replace(',', '')}"
+
+
+def address_of_action(action: Action) -> str | None:
+    """Returns the address' part that replays an action; None for one that no replay can change."""
+    for name in SCANNED:
+        if action.flag is not None and SETTINGS[name].flag == action.flag and action.new:
+            return f"{name}:{action.new.replace(',', '')}"
+    return None
 
 
 def asked(choice: tuple[str, Any] | None, workload: Workload) -> Mapping[str, Any]:

@@ -106,7 +106,7 @@ def attribute(case: Case, changes: Sequence[Change], limit: int | None) -> Attri
         return Attribution(why=f"shares take {work}: stepscope diagnose --thorough")
     seeds = MAX_SEEDS
     if limit is not None:
-        seeds = max(1, min(MAX_SEEDS, limit // max(num_steps * num_runs, 1)))
+        seeds = max(1, min(MAX_SEEDS, limit // max(2 * num_steps * num_runs, 1)))
     try:
         workload = read_workload(case.log, scope.engine, scope.start_ts, scope.end_ts)
         most = MAX_STEPS_RATIO * max(num_steps, 1)

@@ -12,12 +12,12 @@ from diagnose.storm import Storm
 from diagnose.words import count, duration, plural
 
 FIRST_SQL = """
-SELECT p.step, p.ts, p.request, p.beneficiary, p.cause,
+SELECT p.step, p.ts, p.request, p.beneficiary,
        p.num_blocks_needed::BIGINT AS needed, p.num_blocks_free_before::BIGINT AS free,
        p.num_blocks_freed::BIGINT AS freed, p.num_computed_tokens_lost::BIGINT AS lost,
        s.num_running, s.num_waiting
-FROM preemptions p LEFT JOIN steps s ON s.engine = p.engine AND s.step = p.step
-WHERE p.engine = {engine} AND p.ts BETWEEN {start} AND {end}
+FROM request_events p LEFT JOIN steps s ON s.engine = p.engine AND s.step = p.step
+WHERE p.engine = {engine} AND p.ts BETWEEN {start} AND {end} AND p.kind = event_kind('preempted')
 ORDER BY p.seq LIMIT 1
 """
 

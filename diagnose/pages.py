@@ -45,7 +45,7 @@ def page_of(rule: Rule, *, judged_by: str | None = None, thresholds: Named | Non
     for heading in PAGE_SECTIONS:
         lines += ["", f"## {heading}", "", sections[heading]]
     if rule.id in DECISIONS:
-        lines += ["", "## From scrapes alone", "", _from_scrapes(rule)]
+        lines += ["", "## From scrapes alone", "", from_scrapes(rule)]
     rows = _thresholds(rule) if thresholds is None else [_row(*each) for each in thresholds]
     if rows:
         lines += ["", "## Thresholds", "", "| name | value | |", "|---|---|---|", *rows]
@@ -71,7 +71,7 @@ def _judged_by(rule: Rule) -> str:
     return "Judges step records, and scrapes of an engine that has none."
 
 
-def _from_scrapes(rule: Rule) -> str:
+def from_scrapes(rule: Rule) -> str:
     """Returns what the docstring of a rule's decision on scrapes says after the rule's name."""
     text = (inspect.getmodule(DECISIONS[rule.id]).__doc__ or "").strip()
     told = text.removeprefix(f"{rule.id}, from scrapes alone").lstrip(".: \n")

@@ -55,7 +55,9 @@ def _spans(connection: Any, tables: dict[str, list[str]], span_ns: int) -> dict[
     spans = dict.fromkeys(MOVING, 0)
     for table, names in tables.items():
         for column in (name for name in MOVING if name in names):
-            (last,) = connection.execute(f'SELECT max("{column}") FROM {table}').fetchone()
+            is_repeated = column == "step" and "num_repeats" in names
+            value = "step + num_repeats - 1" if is_repeated else f'"{column}"'
+            (last,) = connection.execute(f"SELECT max({value}) FROM {table}").fetchone()
             spans[column] = max(spans[column], 0 if last is None else last + 1)
     return spans | {"ts": span_ns, "updated_ts": span_ns}
 

@@ -25,6 +25,7 @@ from diagnose.replay.prediction import (
 from diagnose.replay.recorded_load import read_workload
 from diagnose.replay.rows import ReplayError
 from diagnose.replay.smallest import SEARCHED, Step, smallest_changes
+from diagnose.replay.step_times import DECODES
 from diagnose.replay.whatif_words import (
     amount,
     changes_of,
@@ -45,6 +46,7 @@ AS_DETECTED = "as detected"
 MAX_STEPS = 400_000
 """Recorded steps times replays that are replayed without being asked for: about a minute."""
 NUM_UNASKED = NUM_REPLAYS + 14 * SCAN_REPLAYS + NUM_REPLAYS
+MAX_CLIENTS = 10_000
 SIDE, MAIN = 0.29, 0.71
 INSIDE = 62
 AXES = 76
@@ -149,7 +151,7 @@ def _clients(workload: Workload) -> str:
         if other == "open"
         else "clients wait for their answers",
     }
-    wanted = links.taken(ARRIVALS)
+    wanted, _, number = (links.taken(ARRIVALS) or "").partition(":")
     options = list(told)
     index = options.index(wanted) if wanted in options else 0
     chosen = st.radio(
@@ -159,8 +161,18 @@ def _clients(workload: Workload) -> str:
     if chosen == "detected" or chosen is None:
         st.query_params.pop(ARRIVALS, None)
         return "detected"
+    if chosen == "closed":
+        chosen = f"closed:{_num_clients(workload, number)}"
     st.query_params[ARRIVALS] = chosen
     return chosen
+
+
+def _num_clients(workload: Workload, number: str) -> int:
+    """Draws how many clients wait for answers: as many as once decoded, until told otherwise."""
+    most = max(1, round(workload.step_times.largest[DECODES]))
+    given = int(number) if number.isdecimal() and 0 < int(number) <= MAX_CLIENTS else most
+    told = st.number_input("Clients", 1, MAX_CLIENTS, given, key="whatif-clients")
+    return int(told)
 
 
 def _value(course: Course, choice: tuple[str, Any] | None, workload: Workload) -> Any:
@@ -216,7 +228,11 @@ def _key(page: Page, scope: Scope, clients: str) -> Key:
 def _load(key: Key, _log: Log) -> Workload:
     _, _, engine, start_ts, end_ts, clients = key
     workload = read_workload(_log, engine, start_ts, end_ts)
-    return workload if clients == "detected" else with_clients(workload, clients)  # type: ignore[arg-type]
+    kind, _, number = clients.partition(":")
+    match kind:
+        case "open" | "closed":
+            return with_clients(workload, kind, int(number) if number else None)
+    return workload
 
 
 @st.cache_resource(show_spinner="Replaying it as it was …", max_entries=16)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from diagnose.alerts.alert import SETTING_MAX_NUM_SEQS, Alert
 from diagnose.alerts.catalogue import ALERTS, NO_ALERT, RECORDS, silencers
 from diagnose.alerts.recorder import FINDING, RECORDER, Health
+from diagnose.pages import from_scrapes
 from diagnose.rules import RULES
 
 SECTIONS = (
@@ -34,13 +35,15 @@ def watched() -> tuple[Alert, ...]:
 
 
 def _of_rule(alert: Alert) -> str:
-    sections = RULES[alert.rule].sections()
+    rule = RULES[alert.rule]
+    sections = rule.sections()
     summary = sections[""].split(": ", 1)[1]
     return _page(
         alert,
         (
-            f"{summary[:1].upper()}{summary[1:]}\n\n{sections['What it measures']}\n\n"
-            f"{sections['Why it matters']}",
+            f"{summary[:1].upper()}{summary[1:]} {sections['Why it matters']}\n\n"
+            f"**From metrics:** {from_scrapes(rule)}\n\n"
+            f"**From recorded steps:** {sections['What it measures']}",
             _confirm(alert),
             sections["What to do"],
             _false_alarm(alert, sections["When it stays quiet"]),

@@ -12,6 +12,20 @@ Not responsible for evaluating (`diagnose.analyst` does, again and again) nor fo
 
 from __future__ import annotations
 
-from diagnose.life.state import FindingState, Silence, read_changes, read_silences, read_states
+from diagnose.life.state import (
+    FindingState,
+    Silence,
+    StoredChange,
+    read_changes,
+    read_silences,
+    read_states,
+)
 
-__all__ = ["FindingState", "Silence", "read_changes", "read_silences", "read_states"]
+__all__ = [
+    "FindingState",
+    "Silence",
+    "StoredChange",
+    "read_changes",
+    "read_silences",
+    "read_states",
+]

@@ -154,7 +154,7 @@ def write_story(state: FindingState, changes: Sequence[StoredChange], now: int) 
 
 
 def _told(change: StoredChange) -> str:
-    if change.author is not None:
+    if change.status is None:  # a person said so; whose name a bundle may not hold
         return f"by {harmless(change.author)}{_noted(change.note)}"
     severity = "" if change.severity is None else change.severity.name
     return f"{severity}  {harmless(change.reason or change.sentence or '', 90)}"

@@ -103,6 +103,8 @@ def smallest_changes(
 
 def _reached(workload: Workload, name: str, first: Outcome) -> Iterator[tuple[float, Any]]:
     """Yields each goal with the smallest tried change that reaches it, one replay a value."""
+    if not first.num_preemptions:
+        return
     shares: dict[Any, float] = {}
     values = values_to_try(workload, name, first.largest[DECODES])[:MAX_TRIED]
     for value in values:

@@ -87,7 +87,7 @@ class News:
         self, changes: Iterable[StoredChange], states: dict[tuple[int, str], FindingState]
     ) -> Iterator[Notice]:
         for change in changes:
-            if change.author is not None:
+            if change.status is None:
                 self.sayings.append(change)
             elif (notice := _of_change(change, states)) is not None and self._is_told(notice):
                 yield self._told(notice)

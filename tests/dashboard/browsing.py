@@ -30,11 +30,11 @@ needs_chromium = pytest.mark.skipif(
 
 
 @contextmanager
-def chromium() -> Iterator[Any]:
+def chromium(*flags: str) -> Iterator[Any]:
     """Starts a browser, and ends it."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=[*FLAGS, *flags])
         try:
             yield browser
         finally:

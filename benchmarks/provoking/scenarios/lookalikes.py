@@ -194,17 +194,16 @@ def one_long_prompt_alone(attempt: Attempt) -> RecordedLog:
 
 def a_restart_with_the_same_pool(attempt: Attempt) -> RecordedLog:
     """A restart that leaves nearly the same pool, and a rolling traffic."""
+    random = attempt.random
     engines = []
-    before = attempt.random.randint(900, 1100)
-    for number, size in enumerate((before, round(before * attempt.random.uniform(0.8, 1.1)))):
-        random = attempt.random
-        engine = Recording(
-            settings(num_blocks=size), random, engine=number + 1, started=number * 45.0
-        )
+    before = random.randint(900, 1100)
 
-        def call(at: float) -> Call:
-            return Call(at=at, num_prompt_tokens=about(random, 180), max_tokens=about(random, 90))
+    def call(at: float) -> Call:
+        return Call(at=at, num_prompt_tokens=about(random, 180), max_tokens=about(random, 90))
 
+    for number, size in enumerate((before, round(before * random.uniform(0.8, 1.1)))):
+        config = settings(num_blocks=size)
+        engine = Recording(config, random, engine=number + 1, started=number * 45.0)
         engine.send(poisson(random, call, rate=1.2 * attempt.load, start=0, end=32))
         engine.run(until=38)
         if number == 0:

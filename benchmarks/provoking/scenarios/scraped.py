@@ -1,46 +1,85 @@
-"""Runs of other files that are judged by their metrics pages alone, where those can decide."""
+"""Simulated runs judged by their metrics pages alone: faults that metrics can decide, and none.
+
+Named after the run that they are of. Where metrics cannot tell a fault from another, or from
+nothing, the run is not here: they lack who waits for what.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 
 from benchmarks.provoking.recording import RecordedLog
 from benchmarks.provoking.scenario import Attempt, Scenario
-from benchmarks.provoking.scenarios import capacity, healthy, lookalikes, preemption, queueing
+from benchmarks.provoking.scenarios import (
+    adapters,
+    capacity,
+    clients,
+    connectors,
+    decoding,
+    devices,
+    encoders,
+    grammars,
+    healthy,
+)
 from diagnose.reading import QueryLog
 
-Provoke = Callable[[Attempt], RecordedLog]
+DECIDABLE = (
+    "oversized-prompt",
+    "oversized-by-the-null-block",
+    "refused-without-a-reason",
+    "smaller-pool-after-a-restart",
+    "set-aside-in-the-slots",
+    "step-without-end",
+    "step-that-came-back",
+    "drafts-that-are-wrong",
+    "drafts-that-cost-more",
+    "more-adapters-than-fit",
+    "adapter-that-starves",
+    "slow-tokenizer",
+)
+"""Runs whose fault a page shows."""
+CALM = (
+    "adapters-with-a-slot-each",
+    "quick-tokenizer",
+    "slow-prompts",
+    "aborts-that-arrive",
+    "loads-that-pay",
+    "late-but-there",
+    "idle-for-long",
+    "items-that-fit",
+    "schemas-that-come-again",
+    *(scenario.name for scenario in healthy.SCENARIOS[:4]),
+)
+"""Runs in which nothing is wrong."""
+_MODULES = (
+    *(adapters, capacity, clients, connectors, decoding, devices, encoders, grammars, healthy),
+)
 
 
-def _scraped(
-    run: Provoke,
-    expected: str | None = None,
-    silent: tuple[str, ...] = (),
-    shown: tuple[str, ...] = (),
-) -> Scenario:
+def _all() -> dict[str, Scenario]:
+    return {scenario.name: scenario for module in _MODULES for scenario in module.SCENARIOS}
+
+
+def _scraped(scenario: Scenario) -> Scenario:
+    """Returns a scenario of the same run without its record."""
+
     def provoke(attempt: Attempt) -> QueryLog:
-        return run(attempt).scraped()
+        log = scenario.provoke(attempt)
+        assert isinstance(log, RecordedLog)
+        return log.scraped()
 
     return Scenario(
-        name=f"scraped-{run.__name__.replace('_', '-')}",
+        name=f"{scenario.name}-scraped",
         source="scripted",
-        expected=expected,
+        expected=scenario.expected,
         provoke=provoke,
-        silent=silent,
-        shown=shown,
+        silent=scenario.silent,
     )
 
 
-SCENARIOS = (
-    _scraped(preemption.burst_of_requests, "kv-preemption-pressure", ("kv-block-leak",)),
-    _scraped(queueing.too_few_slots, "seq-slot-limit", ("admission-deadlock", "worker-hang")),
-    _scraped(capacity.refused_without_a_reason, "admission-deadlock", ("seq-slot-limit",)),
-    _scraped(healthy.light_traffic),
-    _scraped(healthy.busy),
-    _scraped(healthy.full_pool_without_a_queue, shown=("guard-kv-high-healthy",)),
-    _scraped(
-        lookalikes.a_restart_with_the_same_pool,
-        silent=("kv-preemption-pressure", "kv-pool-shrunk-by-reserve"),
-        shown=("guard-counter-reset",),
-    ),
-)
+def _named(names: Iterable[str]) -> tuple[Scenario, ...]:
+    known = _all()
+    return tuple(_scraped(known[name]) for name in names)
+
+
+SCENARIOS = _named((*DECIDABLE, *CALM))
