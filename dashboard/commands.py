@@ -51,7 +51,7 @@ def run_dashboard(args: argparse.Namespace) -> int:
     """Serves the dashboard until SIGTERM or Ctrl-C; prints its address first."""
     from streamlit.web import bootstrap
 
-    from dashboard.access import VARIABLE
+    from dashboard.login import VARIABLE
     from dashboard.source import ROOT_VARIABLE
     from dashboard.theme import LOOPBACK, options
 
@@ -115,7 +115,7 @@ def _path_of(finding: Finding) -> str:
 
 
 def _login(text: str) -> str:
-    from dashboard.access import is_login
+    from dashboard.login import is_login
 
     if not is_login(text):
         raise argparse.ArgumentTypeError(

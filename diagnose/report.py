@@ -250,5 +250,6 @@ def _footer(report: Report, diagnosis: Diagnosis) -> None:
     if not findings:
         return
     report.add()
-    why = f"{plural(len(findings), 'finding')}. why: stepscope dashboard"
-    report.add((f"{why}    SQL: stepscope diagnose --sql {findings[0].id}", "muted"))
+    worst = findings[0].id
+    why = f"{plural(len(findings), 'finding')}. why: stepscope dashboard --finding {worst}"
+    report.flow([why, f"SQL: stepscope diagnose --sql {worst}"], 0, "", "muted")

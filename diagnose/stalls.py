@@ -33,6 +33,7 @@ WITH still AS (
     SELECT ts, coalesce(updated_ts, ts) AS end_ts, step, num_running,
            (step <> lag(step + num_repeats, 1, 0) OVER (ORDER BY step))::INTEGER AS is_first
     FROM steps WHERE {where} AND num_running > 0 AND num_scheduled_tokens = 0
+      AND coalesce(token_budget > 0, true)  -- an operator's pause leaves none
 ), numbered AS (
     SELECT *, sum(is_first) OVER (ORDER BY step ROWS UNBOUNDED PRECEDING) AS stretch FROM still
 )

@@ -54,9 +54,11 @@ def _spans(connection: Any, tables: dict[str, list[str]], span_ns: int) -> dict[
     """Returns by how much each column moves with a copy: alike in all tables, so that they join."""
     spans = dict.fromkeys(MOVING, 0)
     for table, names in tables.items():
+        has_steps = "num_repeats" in names
         for column in (name for name in MOVING if name in names):
-            is_repeated = column == "step" and "num_repeats" in names
-            value = "step + num_repeats - 1" if is_repeated else f'"{column}"'
+            if column == "step" and not has_steps:  # what comes between steps has the next one's
+                continue
+            value = "step + num_repeats - 1" if column == "step" else f'"{column}"'
             (last,) = connection.execute(f"SELECT max({value}) FROM {table}").fetchone()
             spans[column] = max(spans[column], 0 if last is None else last + 1)
     return spans | {"ts": span_ns, "updated_ts": span_ns}

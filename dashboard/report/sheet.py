@@ -60,7 +60,7 @@ p.lead {font-size:18px; line-height:1.42; font-weight:600; padding:13px 16px; ma
 code, pre {font-family:ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace;
   font-size:0.86em;}
 code {background:var(--panel); border-radius:4px; padding:1px 3px; overflow-wrap:anywhere;}
-td:first-child code, p.meta code {white-space:nowrap;}
+td code, p.meta code {white-space:nowrap;}
 pre {background:var(--panel); border-radius:6px; padding:10px 12px; white-space:pre-wrap;
   overflow-wrap:anywhere; margin:4px 0 14px; line-height:1.45;}
 table {border-collapse:collapse; width:100%; margin:8px 0 14px; font-size:13.5px;

@@ -163,17 +163,17 @@ def _one(page: Page, wanted: str) -> None:
     finding = found[0]
     _head(page, engine, finding, state)
     left, right = st.columns(STACKED, gap="small")
-    with left, _card("short", "In short"):
-        document.table(told.in_short(engine, finding), key="short")
+    with left:
+        with _card("short", "In short"):
+            document.table(told.in_short(engine, finding), key="short")
+        _life(state)
     with right, _card("todo", "What to do"):
         document.draw(page, told.what_to_do(finding), key="todo")
     with _card("window", "The engine in the window of the finding"):
         _charts(page, engine, finding)
     left, right = st.columns(STACKED, gap="small")
-    with left:
-        with _card("happened", "What happened"):
-            document.table(told.what_happened(page.log, engine, finding), key="happened")
-        _life(state)
+    with left, _card("happened", "What happened"):
+        document.table(told.what_happened(page.log, engine, finding), key="happened")
     with right, _card("why", "Why we believe it"):
         document.draw(page, [*told.why(finding), *told.statements(finding)], key="why")
         _lacking(page, finding)

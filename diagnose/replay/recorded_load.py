@@ -8,8 +8,9 @@ from itertools import chain
 from diagnose.reading import QueryLog, Scope, read_row, read_rows
 from diagnose.replay.client_loop import detect_clients
 from diagnose.replay.recorded_measures import measure
-from diagnose.replay.recorded_requests import read_requests, read_tokens
+from diagnose.replay.recorded_requests import read_requests
 from diagnose.replay.recorded_steps import REMEDY, count_steps, learn_step_times
+from diagnose.replay.recorded_texts import read_tokens
 from diagnose.replay.rows import ReplayError
 from diagnose.replay.settings import config_from
 from diagnose.replay.workload import Act, DraftRecord, Workload, WorkRequest

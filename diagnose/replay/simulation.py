@@ -11,7 +11,6 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections import deque
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from diagnose.replay.arena import TokenArena
@@ -20,6 +19,7 @@ from diagnose.replay.outcome import Account, Outcome
 from diagnose.replay.settings import without_deadlines
 from diagnose.replay.simulated_connector import SimulatedConnector
 from diagnose.replay.simulated_drafts import SimulatedDrafts
+from diagnose.replay.step_features import features_of
 from diagnose.replay.step_times import NUM_FEATURES, StepClock
 from diagnose.replay.workload import Act, Workload, WorkRequest
 from engine.request import Request
@@ -292,54 +292,12 @@ class _Simulation:
         num_tokens = output.total_num_scheduled_tokens
         if num_tokens == 0:
             return self._workload.step_times.empty_ns
-        features = self._features_of(output, num_tokens)
+        features = features_of(self.scheduler, output)
         largest = self._largest
         for index, value in enumerate(features):
             if value > largest[index]:
                 largest[index] = value
         return self._clock.draw(features, self.now)
-
-    def _features_of(self, output: SchedulerOutput, num_tokens: int) -> Sequence[float]:
-        """Returns the features of a step, in the order of `step_times.FEATURES`."""
-        num_decodes = 0 if output.decodes is None else len(output.decodes)
-        num_prefills = num_prefill_tokens = num_drafts = 0
-        squared = 0.0
-        if output.other_scheduled_tokens:
-            requests = self.scheduler.requests
-            drafts = output.scheduled_spec_decode_tokens
-            for name, count in output.other_scheduled_tokens.items():
-                own = len(drafts[name]) if name in drafts else 0
-                num_drafts += own
-                if count - own == 1 and requests[name].num_output_tokens:
-                    num_decodes += 1
-                else:
-                    num_prefills += 1
-                    num_prefill_tokens += count - own
-            if num_prefills:
-                squared = num_prefill_tokens * num_prefill_tokens / num_prefills
-        pool = self.scheduler.kv.pool
-        in_use = (pool.num_usable - pool.num_free) * self.scheduler.kv.block_size
-        admissions = len(output.num_prefix_hit_tokens)
-        external = sum(output.num_external_tokens.values()) if output.num_external_tokens else 0
-        return (
-            1.0,
-            float(num_decodes),
-            float(num_prefill_tokens),
-            float(num_prefills),
-            squared,
-            float(in_use),
-            float(admissions),
-            float(num_drafts),
-            float(self._num_embeds(output)) if output.scheduled_encoder_inputs else 0.0,
-            float(external),
-        )
-
-    def _num_embeds(self, output: SchedulerOutput) -> int:
-        return sum(
-            self.scheduler.requests[name].encoder_items[item].num_embeds
-            for name, items in output.scheduled_encoder_inputs.items()
-            for item in items
-        )
 
     def _begin_loads(self, output: SchedulerOutput) -> None:
         connector = self._connector

@@ -12,7 +12,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import stepscope
-from dashboard import access, theme
+from dashboard import theme
+from dashboard.login import VARIABLE
 from tests.dashboard.browsing import chromium, needs_chromium
 from tests.dashboard.serving import dashboard
 from tests.dashboard.test_views import APP, Show, said
@@ -23,9 +24,9 @@ PUBLIC = "steps.test"
 
 def main(login: str | None, monkeypatch: pytest.MonkeyPatch) -> AppTest:
     if login is None:
-        monkeypatch.delenv(access.VARIABLE, raising=False)
+        monkeypatch.delenv(VARIABLE, raising=False)
     else:
-        monkeypatch.setenv(access.VARIABLE, login)
+        monkeypatch.setenv(VARIABLE, login)
     test = AppTest.from_file(str(APP), default_timeout=60).run()
     assert not test.exception
     return test

@@ -17,6 +17,7 @@ from dashboard.source import ROOT_VARIABLE
 from telemetry.collector import start_collector, stop_collector
 from tests.dashboard import browsing
 from tests.dashboard.serving import dashboard
+from tests.dashboard.test_views import recorder, sql, steps
 
 SECONDS = 60
 
@@ -86,6 +87,32 @@ def test_a_collector_that_goes_leaves_the_page_as_it_was_and_not_live(
     until(lambda: any(b.key == "chip-lost" for b in test.run().button))
     assert "no collector since" in "\n".join(str(m.value) for m in test.markdown)
     assert len(test.get("vega_lite_chart")) == 1
+    assert not test.exception
+    assert engine.poll() is None
+
+
+@pytest.mark.parametrize("page", [steps, recorder, sql])
+def test_the_other_pages_read_a_log_that_is_being_written(
+    page: Callable[[], None], engine: subprocess.Popen[str]
+) -> None:
+    test = AppTest.from_function(page, default_timeout=SECONDS)
+    test.query_params["sql"] = "SELECT count(*) > 0 AS has_steps FROM steps"
+    until(lambda: any(b.key == "chip-live" for b in test.run().button))
+    assert not test.exception
+    said = "\n".join(str(element.value) for element in [*test.markdown, *test.caption])
+    shown = {
+        steps: "Steps worth a look",
+        recorder: "The record is whole",
+        sql: "1 row.",
+    }
+    assert shown[page] in said
+    assert engine.poll() is None
+
+
+def test_a_step_of_a_live_engine_stays_as_it_was(engine: subprocess.Popen[str]) -> None:
+    test = AppTest.from_function(steps, default_timeout=SECONDS)
+    test.query_params["step"] = "3"
+    until(lambda: any(m.value.startswith("### Step 3\\:") for m in test.run().markdown))
     assert not test.exception
     assert engine.poll() is None
 

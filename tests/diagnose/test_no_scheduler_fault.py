@@ -36,6 +36,17 @@ def test_a_finding_takes_its_place() -> None:
     assert "no-scheduler-fault" not in {said.rule for said in engine.healthy}
 
 
+def test_running_requests_without_a_token_are_undetermined_but_in_a_pause() -> None:
+    def still(token_budget: int) -> str:
+        log = steps(described(), 40)
+        log.step_ns = SECOND
+        steps(log, 40, running=4, tokens=0, token_budget=token_budget)
+        return diagnose(log_of(log)).verdict.rule
+
+    assert still(token_budget=2048) == "undetermined"
+    assert still(token_budget=0) == "no-scheduler-fault"
+
+
 def test_a_short_queue_is_told_and_no_fault() -> None:
     log = steps(described(), 200)
     steps(log, 20, waiting=2, stop=StopReason.token_budget)

@@ -256,7 +256,7 @@ def _twice(
     return Traffic(clients=[Clients(calls, at_once)], rounds=2, may_fail=may_fail)
 
 
-LOADS_COME = LiveRun(name="loads-that-come", flags=_connector(), traffic=_twice)
+LOADS_COME = LiveRun(name="loads-that-come", flags=_connector(), traffic=partial(_twice, at_once=1))
 LOADS_FAIL = LiveRun(
     name="loads-that-fail",
     flags=_connector("load=fail_half:p=0.3", "load=fail:p=0.3"),

@@ -36,17 +36,17 @@ def _served(
 
 
 def a_few_evictions(attempt: Attempt) -> RecordedLog:
-    """A pool used to its last block: two or three requests of a hundred are evicted once."""
+    """A pool used to its last block: two or three requests of some hundreds are evicted once."""
     random = attempt.random
     engine = Recording(settings(num_blocks=360), random)
 
     def call(at: float) -> Call:
-        return Call(at=at, num_prompt_tokens=100, max_tokens=60)
+        return Call(at=at, num_prompt_tokens=100, max_tokens=24)
 
     def late(at: float) -> Call:
         return Call(at=at, num_prompt_tokens=16 * 11 - 4, max_tokens=30)
 
-    engine.send(poisson(random, call, rate=4.0, start=0, end=70))
+    engine.send(poisson(random, call, rate=10.0, start=0, end=60))
     engine.send(burst(random, late, count=20 + round(4 / attempt.load), at=33, within=0.02))
     engine.run()
     return log_of(engine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,13 @@ def test_a_rule_that_had_to_be_silent_fails_though_it_is_not_first() -> None:
     assert matrix.figures.right.ratio == 1.0
     assert matrix.figures.silent.ratio == 0.0
     assert not matrix.figures.are_met
+
+
+def test_a_guard_that_had_to_be_seen_and_was_not_fails() -> None:
+    guarded = replace(CALM, shown=("guard-light-preemption",))
+    assert matrix_of(guarded, ask=says_nothing).figures.right.good == 0
+    seen = Answer(guarding=frozenset({"guard-light-preemption"}))
+    assert matrix_of(guarded, ask=lambda log: seen).figures.right.good == 2
 
 
 def test_a_run_that_cannot_be_made_counts_against_every_figure() -> None:

@@ -201,6 +201,13 @@ def test_answers_that_crawl_beside_prompts_are_found(slow: float, fires: bool) -
     assert isinstance(verdict(log, "prefill-stalls-decode"), Finding) == fires
 
 
+@pytest.mark.parametrize(("interval_s", "fires"), [(4, True), (3, False)])
+def test_prompts_of_under_ten_seconds_stall_nobody(interval_s: float, fires: bool) -> None:
+    outputs = [240, 240, 240, 100, 100, 100, 240, 240]
+    log = calm(**PROMPTS, gen_tps=outputs, interval_s=interval_s)  # type: ignore[arg-type]
+    assert isinstance(verdict(log, "prefill-stalls-decode"), Finding) == fires
+
+
 def test_answers_that_do_not_come_back_are_not_stalled_by_prompts() -> None:
     log = calm(prompt_tps=[0, 0, 0, 0, 0, 900, 900, 900], gen_tps=[*steady(5, 240), *steady(3, 20)])
     assert isinstance(verdict(log, "prefill-stalls-decode"), Healthy)
@@ -281,15 +288,16 @@ def test_one_engine_has_no_peers() -> None:
     assert said.missing == ("samples.engine",)
 
 
-def first_tokens(ttft: float, queued: float, prefill: float) -> LogBuilder:
+def first_tokens(ttft: float, queued: float, prefill: float, *, ends_each: int = 1) -> LogBuilder:
     log = calm(0, running=[])
     names = ("time_to_first_token", "request_queue_time", "request_prefill_time")
     for index in range(4):
         sample(log, "vllm:num_requests_running", 6)
         sample(log, "vllm:num_requests_waiting", 0)
         for name, seconds in zip(names, (ttft, queued, prefill), strict=True):
-            sample(log, f"vllm:{name}_seconds_sum", 10 * index * seconds)
-            sample(log, f"vllm:{name}_seconds_count", 10 * index)
+            number = 10 * index * (1 if name == names[0] else ends_each)
+            sample(log, f"vllm:{name}_seconds_sum", number * seconds)
+            sample(log, f"vllm:{name}_seconds_count", number)
         log.advance(10 * NS)
     return log
 
@@ -302,6 +310,12 @@ def first_tokens(ttft: float, queued: float, prefill: float) -> LogBuilder:
 def test_time_before_the_engine_is_found(times: tuple[float, ...], fires: bool) -> None:
     said = verdict(first_tokens(*times), "frontend-cpu-bound")
     assert isinstance(said, Finding) == fires
+
+
+def test_first_tokens_and_ends_of_other_requests_are_not_compared() -> None:
+    said = verdict(first_tokens(2.0, 0.1, 0.1, ends_each=2), "frontend-cpu-bound")
+    assert isinstance(said, NotMeasured)
+    assert "not of the same requests" in said.why
 
 
 @pytest.mark.parametrize(("blocks", "fires"), [(599, True), (600, False), (1200, False)])

@@ -135,6 +135,18 @@ def test_many_findings_begin_with_a_table_worst_first() -> None:
     assert rules == [finding.rule for finding in found]
 
 
+def test_each_engine_has_a_part_of_its_own() -> None:
+    calm = run(config(num_gpu_blocks=512, max_num_seqs=64), storm_arrivals())
+    calm.engine = 2
+    second = calm.builder()
+    second.rows["engines"][0]["dp_rank"] = 1
+    text = text_of(diagnosed(log_of(run(config(), storm_arrivals()).builder(), second)))
+    assert text.startswith("# KV preemption pressure on 2 engines")
+    engines = [title for title in sections(text) if "engine" in title]
+    assert engines == ["tiny-llama, engine 0", "tiny-llama, engine 1"]
+    assert "✓ HEALTHY" in text.split("## tiny-llama, engine 1")[1]
+
+
 def test_a_calm_log_shows_what_was_checked() -> None:
     text = text_of(
         diagnosed(run(config(num_gpu_blocks=512, max_num_seqs=64), storm_arrivals()).log())

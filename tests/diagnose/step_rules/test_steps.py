@@ -261,6 +261,15 @@ def test_quick_loads_are_fine() -> None:
     assert is_healthy(loading(8 * MS), "offload-overhead")
 
 
+def test_a_few_late_loads_among_quick_ones_are_fine() -> None:
+    log = loading(4 * MS, number=30)
+    for request in range(30, 33):
+        log.arrived(request).event(EventKind.load_started, request, num_tokens=100)
+        log.advance(10_000 * MS).event(EventKind.load_finished, request, num_tokens=100)
+        log.admitted(request).first_token(request).finished(request)
+    assert is_healthy(log, "offload-overhead")
+
+
 def test_a_full_pool_may_need_a_slow_tier() -> None:
     assert is_healthy(loading(free=20), "offload-overhead")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from diagnose.finding import Severity
+import pytest
+
+from diagnose.finding import Finding, Severity, Suppressed
 from tests.diagnose.step_rules.states import (
     SECOND,
     EventKind,
@@ -18,6 +20,7 @@ from tests.diagnose.step_rules.states import (
     lasting,
     missing,
     steps,
+    verdicts,
 )
 
 # ------------------------------------------------------------------------------- grammar-wait-stall
@@ -210,6 +213,25 @@ def test_empty_steps_for_want_of_blocks_are_not_the_encoders() -> None:
     assert is_healthy(log, "encoder-budget-zero-progress")
 
 
+def test_a_chunk_that_cannot_be_aligned_is_the_encoders_too() -> None:
+    finding = found(spinning(stop=StopReason.block_alignment), "encoder-budget-zero-progress")
+    assert "1,001 steps" in finding.sentence
+
+
+@pytest.mark.parametrize(("largest", "fires"), [(513, True), (512, False)])
+def test_a_runner_whose_item_no_step_has_room_for_is_found(largest: int, fires: bool) -> None:
+    """Without a row a request nobody says why it got nothing; its item is too large for any."""
+    log = described()
+    log.arrived(1, item_embeds=[largest], item_positions=[0])
+    calm(log)
+    columns = {
+        "running": 1, "waiting": 0, "tokens": 0, "encoder_budget": 512, "num_zero_requests": 1,
+        "encoder_cache_reclaimable": 4096,
+    }  # fmt: skip
+    steps(log, 1, num_repeats=1001, **columns)
+    assert is_healthy(log, "encoder-budget-zero-progress") is not fires
+
+
 # -------------------------------------------------------------------------------- connector-*-stuck
 
 
@@ -241,6 +263,19 @@ def test_a_save_under_two_minutes_is_slow_and_fine() -> None:
 def test_a_missing_acknowledgement_is_no_stuck_save() -> None:
     assert is_healthy(transfer(*ACK, None), "connector-save-stuck")
     assert found(transfer(*ACK, None), "connector-ack-stuck").cause.kind == "peer"
+
+
+def test_a_save_that_never_ends_explains_its_acknowledgement_and_its_blocks() -> None:
+    log = calm(described(kv_connector="SharedDirectory"))
+    log.arrived(1).admitted(1).first_token(1).event(ACK[0], 1, num_blocks=12)
+    log.event(SAVE[0], 1, num_blocks=12).finished(1)
+    lasting(log, 130, running=0, tokens=0, num_blocks_running=0)
+    said = verdicts(log)
+    assert isinstance(said["connector-save-stuck"], Finding)
+    for rule in ("connector-ack-stuck", "kv-block-leak"):
+        silenced = said[rule]
+        assert isinstance(silenced, Suppressed), rule
+        assert silenced.by == "connector-save-stuck"
 
 
 def test_a_late_acknowledgement_is_fine() -> None:
