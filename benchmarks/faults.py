@@ -24,7 +24,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from benchmarks.provoking.matrix import Matrix, Trial, try_one
+from benchmarks.provoking.matrix import Answer, Matrix, Trial, try_one
 from benchmarks.provoking.scenario import Scenario
 from benchmarks.provoking.scenarios import read_all
 from benchmarks.provoking.table import as_json, write
@@ -62,23 +62,26 @@ def chosen(scenarios: Sequence[Scenario], names: Sequence[str] | None) -> Sequen
     return [each for each in scenarios if each.name in names or each.expected in names]
 
 
-def _try(beside: Path, name: str, seed: int, load: float) -> Trial:
+def _try(beside: Path, name: str, seed: int, load: float) -> tuple[Answer, str | None]:
+    """Returns a trial without its scenario, whose run cannot be sent from process to process."""
     scenario = next(each for each in read_all() if each.name == name)
-    return try_one(scenario, seed, load, beside=beside)
+    trial = try_one(scenario, seed, load, beside=beside)
+    return trial.answer, trial.error
 
 
 def try_in_processes(
     scenarios: Sequence[Scenario], seeds: Sequence[int], loads: Sequence[float], jobs: int
 ) -> Iterator[Trial]:
     """Yields the trials, made by so many processes."""
-    tasks = [(each.name, seed, load) for each, seed, load in product(scenarios, seeds, loads)]
-    with tempfile.TemporaryDirectory(prefix="stepscope-faults-") as name:
-        one = partial(_try, Path(name))
-        if jobs == 1:
-            yield from (one(*task) for task in tasks)
-            return
-        with ProcessPoolExecutor(jobs) as pool:
-            yield from pool.map(one, *zip(*tasks, strict=True), chunksize=4)
+    tasks = list(product(scenarios, seeds, loads))
+    named = [(each.name, seed, load) for each, seed, load in tasks]
+    with (
+        tempfile.TemporaryDirectory(prefix="stepscope-faults-") as name,
+        ProcessPoolExecutor(jobs) as pool,
+    ):
+        answers = pool.map(partial(_try, Path(name)), *zip(*named, strict=True))
+        for (each, seed, load), (answer, error) in zip(tasks, answers, strict=True):
+            yield Trial(scenario=each, seed=seed, load=load, answer=answer, error=error)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 
 DEFAULT_FILE = "stepscope-report.html"
-ALL = 12
-"""Findings that have charts of their own; the rest has its numbers alone."""
 
 
 def add_command(

@@ -30,6 +30,8 @@ WIDTH = 900
 MAP_WIDTH = 620
 ROOM = 48
 """Pixels beside the labels: a report's font may be wider than the dashboard's."""
+MAX_WINDOWS = 8
+"""Windows that have charts; a report says how many have none."""
 THEMES: tuple[Theme, ...] = ("light", "dark")
 
 
@@ -55,8 +57,9 @@ class Pictures:
         self._drawn: dict[Scope, tuple[Picture, ...]] = {}
 
     def of(self, scope: Scope) -> tuple[Picture, ...]:
-        """Returns the charts of a window; none of one that was shown before, or is not known."""
-        if scope in self._drawn or scope.engine not in self._starts:
+        """Returns the charts of a window; none of one that was shown, or after the last that is."""
+        is_full = len(self._drawn) >= MAX_WINDOWS
+        if is_full or scope in self._drawn or scope.engine not in self._starts:
             return ()
         self._drawn[scope] = tuple(self._draw(scope))
         return self._drawn[scope]

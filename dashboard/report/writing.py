@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dashboard.report.page import to_html
-from dashboard.report.pictures import Pictures
+from dashboard.report.pictures import MAX_WINDOWS, Pictures
 from diagnose.diagnosis import Diagnosis
-from diagnose.document import Document
+from diagnose.document import Document, Figure, Paragraph
 from diagnose.finding import Finding
 from diagnose.incident import write_incident
 from diagnose.incident.whole import write_one
@@ -19,8 +21,17 @@ def html_report(log: QueryLog, diagnosis: Diagnosis, finding_id: str | None = No
     Raises:
         ValueError: there is no such finding; the message names those that there are.
     """
-    document = _document(log, diagnosis, finding_id)
+    document = _with_cut(_document(log, diagnosis, finding_id))
     return to_html(document, Pictures(log, diagnosis).of)
+
+
+def _with_cut(document: Document) -> Document:
+    """Returns a document that says so where it has more windows than are drawn."""
+    windows = {block.scope for block in document.blocks if isinstance(block, Figure)}
+    if len(windows) <= MAX_WINDOWS:
+        return document
+    said = f"Charts are drawn of the first {MAX_WINDOWS} of {len(windows)} windows."
+    return replace(document, blocks=(*document.blocks, Paragraph(said)))
 
 
 def markdown_report(log: QueryLog, diagnosis: Diagnosis, finding_id: str | None = None) -> str:

@@ -111,19 +111,19 @@ def _ask(question: Question) -> None:
 
 def _editor(saved: dict[str, SavedQuery]) -> Question:
     number, filled = st.session_state[FILLED]
-    names = [None, *saved]
+    names = ["", *saved]
     chosen = st.selectbox(
         "Saved query",
         names,
         index=names.index(filled.saved) if filled.saved in names else 0,
-        format_func=lambda name: OF_ONE_S_OWN if name is None else _titled(saved[name]),
+        format_func=lambda name: _titled(saved[name]) if name else OF_ONE_S_OWN,
         key=f"sql_saved-{number}",
     )
-    if chosen is not None and chosen != filled.saved:
+    if chosen and chosen != filled.saved:
         _load(saved[chosen])
     text = st.text_area("Statement", filled.sql.strip(), key=f"sql_text-{number}", height=EDITOR_PX)
     sql = text.strip()
-    query = None if chosen is None else saved.get(chosen)
+    query = saved.get(chosen)
     values = _values(sql, query, dict(filled.values), number)
     of_engine = True
     if ENGINE in used_in(sql):

@@ -10,7 +10,7 @@ import numpy as np
 
 from diagnose.reading import QueryLog, Scope, read_rows
 from diagnose.replay.rows import Row
-from diagnose.replay.workload import Transfers, WorkRequest
+from diagnose.replay.workload import Answer, Transfers, WorkRequest
 from engine.config import EngineConfig
 from engine.encoder_cache import EncoderItem
 from engine.scheduler.load_journal import ENCODER_CONNECTOR
@@ -38,6 +38,7 @@ _EVENT_KINDS = (
     *(EventKind.lookup_pending, EventKind.lookup_answered, EventKind.load_started),
     *(EventKind.load_finished, EventKind.load_failed, EventKind.load_timed_out),
     *(EventKind.ack_wait_started, EventKind.ack_received, EventKind.lease_expired),
+    EventKind.preempted,
 )
 _EVENTS = f"""
 SELECT request, kind, ts, connector, is_async, num_tokens, num_hit_tokens
@@ -209,16 +210,23 @@ def _blocked_ns(row: Row, events: list[Row]) -> int:
 def _transfers_of(events: list[Row]) -> Transfers:
     """Returns what a connector did for one request."""
     asked = answered = started = acked = None
-    reach, is_async, load_ns, ack_ns = 0, False, [], None
+    num_preemptions, ack_ns = 0, None
+    answers: list[Answer] = []
+    load_ns: list[int | None] = []
     for event in events:
         match event["kind"]:
             case EventKind.lookup_pending:
                 asked = event["ts"] if asked is None else asked
             case EventKind.lookup_answered:
                 answered = event["ts"] if answered is None else answered
-                if event["num_tokens"]:
-                    reach = max(reach, event["num_hit_tokens"] + event["num_tokens"])
-                    is_async = bool(event["is_async"])
+                num_tokens = event["num_tokens"]
+                reach = event["num_hit_tokens"] + num_tokens if num_tokens else 0
+                is_async = bool(event["is_async"])
+                answers.append(
+                    Answer(num_preemptions=num_preemptions, reach=reach, is_async=is_async)
+                )
+            case EventKind.preempted:
+                num_preemptions += 1
             case EventKind.load_started:
                 started = event["ts"]
             case EventKind.load_finished if started is not None:
@@ -233,8 +241,7 @@ def _transfers_of(events: list[Row]) -> Transfers:
                 ack_ns = event["ts"] - acked
     waited = answered - asked if asked is not None and answered is not None else 0
     return Transfers(
-        reach=reach,
-        is_async=is_async,
+        answers=tuple(answers),
         lookup_ns=max(0, waited),
         load_ns=tuple(load_ns),
         ack_ns=ack_ns,

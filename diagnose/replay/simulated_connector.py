@@ -34,10 +34,13 @@ class SimulatedConnector:
             self._begun_lookups.append(end)
         if self._clock() < self._asked[request.number]:
             return None
-        return max(0, transfers.reach - num_local_tokens)
+        answer = transfers.answer(request.num_preemptions)
+        reach = 0 if answer is None else min(answer.reach, request.num_tokens)
+        return max(0, reach - num_local_tokens)
 
     def loads_async(self, request: Request) -> bool:
-        return self._works[request.number].transfers.is_async
+        answer = self._works[request.number].transfers.answer(request.num_preemptions)
+        return answer is not None and answer.is_async
 
     def delays_free(self, request: Request) -> bool:
         return self._works[request.number].transfers.ack_ns is not None

@@ -34,18 +34,34 @@ class Clients:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a KV connector had for a request once it had lost its progress so often.
+
+    That is KV up to the token `reach` (0: none), loaded beside the steps or in one of them.
+    """
+
+    num_preemptions: int
+    reach: int
+    is_async: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Transfers:
     """What a KV connector did for a request, as it was recorded.
 
-    It had KV up to the token `reach`, and said so `lookup_ns` after it was first asked; loading
-    took `load_ns` (each load in turn; None: it failed), sending after the end `ack_ns`.
+    It said so `lookup_ns` after it was first asked; loading took `load_ns` (each load in turn;
+    None: it failed), sending after the end `ack_ns`.
     """
 
-    reach: int = 0
-    is_async: bool = False
+    answers: tuple[Answer, ...] = ()
     lookup_ns: int = 0
     load_ns: tuple[int | None, ...] = ()
     ack_ns: int | None = None
+
+    def answer(self, num_preemptions: int) -> Answer | None:
+        """Returns what it had after so many preemptions; None where it never had any."""
+        known = [each for each in self.answers if each.num_preemptions <= num_preemptions]
+        return known[-1] if known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,21 @@ from typing import Any
 import pytest
 
 from dashboard.report.page import POLICY, to_html
+from dashboard.report.pictures import MAX_WINDOWS
 from dashboard.report.svg import embedded
-from dashboard.report.writing import html_report, markdown_report
+from dashboard.report.writing import _with_cut, html_report, markdown_report
 from diagnose.diagnosis import diagnose
-from diagnose.document import Document, Heading, Paragraph, Statement, Table, code, strong
+from diagnose.document import (
+    Document,
+    Figure,
+    Heading,
+    Paragraph,
+    Statement,
+    Table,
+    code,
+    strong,
+)
+from diagnose.reading import Scope
 from stepscope import main
 from telemetry.store import open_log
 from tests.dashboard.browsing import chromium, needs_chromium
@@ -183,6 +194,15 @@ def test_a_chart_keeps_no_namespace_and_gets_ids_of_its_own() -> None:
         '<svg viewBox="0 0 600 50" aria-hidden="true">'
         '<clipPath id="aclip0"/><g clip-path="url(#aclip0)">1.23</g></svg>'
     )
+
+
+def test_a_report_of_many_windows_says_how_many_are_drawn() -> None:
+    figures = tuple(Figure(Scope(1, 0, 10 + number)) for number in range(MAX_WINDOWS + 2))
+    cut = _with_cut(Document("t", figures))
+    assert cut.blocks[-1] == Paragraph(
+        f"Charts are drawn of the first {MAX_WINDOWS} of 10 windows."
+    )
+    assert _with_cut(Document("t", figures[:3])).blocks == figures[:3]
 
 
 # ----------------------------------------------------------------------------------- the command

@@ -23,8 +23,10 @@ def mapped(log: LogBuilder, step: int) -> BlockMap:
     return found
 
 
-def plain(count: int, **columns: int) -> BlockMap:
-    visits = tuple(Visit(request=i, num_kept=2, num_free=3, **columns) for i in range(count))
+def plain(count: int, num_given: int = 0) -> BlockMap:
+    visits = tuple(
+        Visit(request=i, num_kept=2, num_free=3, num_given=num_given) for i in range(count)
+    )
     return BlockMap(visits=visits, num_free=3, has_before=True)
 
 

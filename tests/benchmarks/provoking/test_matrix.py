@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,3 +155,14 @@ def test_nothing_is_left_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     list(try_all([CALM], seeds=[1], loads=[1.0], ask=says_nothing))
     assert not list(tmp_path.iterdir())
+
+
+def test_runs_are_made_in_other_processes_and_judged_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = tmp_path / "matrix.json"
+    one = ["--only", "scraped-light-traffic", "--seed", "1", "--load", "0.5"]
+    assert main([*one, "--json", str(written)]) == 0
+    assert "no fault: clean    100.00% of 1" in capsys.readouterr().out
+    (trial,) = json.loads(written.read_text())["trials"]
+    assert (trial["scenario"], trial["first"]) == ("scraped-light-traffic", "no-scheduler-fault")
