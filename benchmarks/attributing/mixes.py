@@ -155,6 +155,12 @@ _RATE_OUTPUTS = Mix(
     rate_factor=1.5,
     output_factor=1.5,
 )
+_POOL_RATE = Mix(
+    name="smaller pool x more arrivals",
+    causes=("smaller_pool", "more_arrivals"),
+    num_blocks=320,
+    rate_factor=1.5,
+)
 MIXES: tuple[Mix, ...] = (
     _BURST_PROMPTS,
     _mild(_BURST_PROMPTS, "large burst x slightly longer prompts", num_burst=40, prompt_factor=1.5),
@@ -163,11 +169,8 @@ MIXES: tuple[Mix, ...] = (
     _OUTPUTS_PRIORITY,
     _SLOTS_PROMPTS,
     _RATE_OUTPUTS,
-    Mix(
-        name="smaller pool x more arrivals",
-        causes=("smaller_pool", "more_arrivals"),
-        num_blocks=320,
-        rate_factor=1.5,
-    ),
+    _POOL_RATE,
+    _mild(_RATE_OUTPUTS, "twice the arrivals x longer outputs", rate_factor=2.0),
+    _mild(_POOL_RATE, "smaller pool x twice the arrivals", rate_factor=2.0),
 )
 """In the order of the table."""

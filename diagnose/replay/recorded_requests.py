@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from diagnose.reading import QueryLog, Scope, read_rows
+from diagnose.replay.recorded_texts import NAMED
 from diagnose.replay.rows import Row
 from diagnose.replay.workload import Answer, Transfers, WorkRequest
 from engine.config import EngineConfig
@@ -261,10 +262,11 @@ def _progress(
         name: int(EventKind[name])
         for name in ("first_token", "preempted", "caught_up", "admitted", "resumed")
     }
-    sql = _PROGRESS.format(
-        engine=engine, until=until, requests=", ".join(map(str, requests)), **kinds
-    )
-    rows = read_rows(log, sql)
+    rows = []
+    for begin in range(0, len(requests), NAMED):
+        named = ", ".join(map(str, requests[begin : begin + NAMED]))
+        sql = _PROGRESS.format(engine=engine, until=until, requests=named, **kinds)
+        rows += read_rows(log, sql)
     since = min((row["since"] for row in rows if row["since"] is not None), default=None)
     ends: Any = np.zeros(0, dtype=np.int64)
     if since is not None:

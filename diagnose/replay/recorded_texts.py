@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 
 from diagnose.reading import QueryLog, Scope, read_rows
-from diagnose.replay.rows import RunRows
+from diagnose.replay.rows import Row, RunRows
 from diagnose.replay.texts import texts_of
 from diagnose.replay.tokens import MadeUpTokens
 from diagnose.replay.workload import WorkRequest
 from engine.config import EngineConfig
+
+NAMED = 4096
+"""Requests that one statement names; its length is limited."""
 
 _PREFIXES = """
 SELECT request, prefix_request FROM request_arrivals
@@ -36,17 +39,25 @@ def read_tokens(
 ) -> MadeUpTokens:
     """Returns made-up texts of the requests, which share what the recorded ones did."""
     needed = _closure(log, scope, np.array([work.number for work in works], dtype=np.int64))
-    requests = ", ".join(map(str, needed)) or "NULL"
     rows = RunRows(
         settings="",
-        arrivals=read_rows(log, _ARRIVALS.format(engine=scope.engine, requests=requests)),
-        finishes=read_rows(log, _FINISHES.format(engine=scope.engine, requests=requests)),
+        arrivals=_rows_of(log, _ARRIVALS, scope.engine, needed),
+        finishes=_rows_of(log, _FINISHES, scope.engine, needed),
         inputs=[],
         events=[],
         steps=[],
     )
     tokens, _ = texts_of(rows, config.cache.hash_block_size)
     return tokens
+
+
+def _rows_of(log: QueryLog, template: str, engine: int, requests: list[int]) -> list[Row]:
+    """Returns the rows of some requests; a statement names so many of them at most."""
+    rows: list[Row] = []
+    for begin in range(0, len(requests), NAMED):
+        named = ", ".join(map(str, requests[begin : begin + NAMED]))
+        rows += read_rows(log, template.format(engine=engine, requests=named))
+    return rows
 
 
 def _closure(log: QueryLog, scope: Scope, numbers: Any) -> list[int]:

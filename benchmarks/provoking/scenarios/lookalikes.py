@@ -47,7 +47,7 @@ def a_few_evictions(attempt: Attempt) -> RecordedLog:
         return Call(at=at, num_prompt_tokens=16 * 11 - 4, max_tokens=30)
 
     engine.send(poisson(random, call, rate=10.0, start=0, end=60))
-    engine.send(burst(random, late, count=20 + round(4 / attempt.load), at=33, within=0.02))
+    engine.send(burst(random, late, count=21 + round(4 / attempt.load), at=33, within=0.02))
     engine.run()
     return log_of(engine)
 
