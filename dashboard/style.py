@@ -68,8 +68,10 @@ def sheet(theme: Theme) -> str:
 [data-testid="stBaseButton-primary"], [data-testid="stBaseButton-primary"] p
   {{color:{colours.BACKGROUND.of(theme)} !important;}}
 [class*="st-key-sql_text"] textarea {{font-family:monospace; font-size:0.86rem;}}
-@media (max-width: 1180px) {{
+@media (max-width: 1420px) {{
   .st-key-header {{position:static; width:100%; flex-wrap:wrap;}}
+}}
+@media (max-width: 1180px) {{
   [data-testid="stHorizontalBlock"] {{flex-wrap:wrap;}}
   [data-testid="stHorizontalBlock"] > [data-testid="stColumn"] {{min-width:min(100%, 34rem);}}
   .st-key-figures [data-testid="stColumn"] {{min-width:9rem !important;}}

@@ -46,8 +46,8 @@ def a_few_evictions(attempt: Attempt) -> RecordedLog:
     def late(at: float) -> Call:
         return Call(at=at, num_prompt_tokens=16 * 11 - 4, max_tokens=30)
 
-    engine.send(poisson(random, call, rate=10.0, start=0, end=60))
-    engine.send(burst(random, late, count=21 + round(4 / attempt.load), at=33, within=0.02))
+    engine.send(poisson(random, call, rate=9 + attempt.load, start=0, end=60))
+    engine.send(burst(random, late, count=26, at=33, within=0.02))
     engine.run()
     return log_of(engine)
 
