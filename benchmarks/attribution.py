@@ -1,4 +1,4 @@
-"""Shares against truth: `python -m benchmarks.attribution [--seeds N --mix TEXT --json --thorough]`.
+"""Shares against truth: `python -m benchmarks.attribution [--seeds N --mix TEXT --json]`.
 
 Runs of the real scheduler have two causes each (`attributing.mixes`). Truth is found by leaving
 causes out of the generator and running the scheduler again: the mean over both orders of removing

@@ -129,7 +129,8 @@ class Effect:
 
     `before` is of the replay under the recorded settings, `after` of the one with the action;
     `error` is how far the first is off the record, as a share of it. Where that is too far, or not
-    known (`None`), `after` is `None`: withheld. `is_exact` is false where only the direction counts.
+    known (`None`), `after` is `None`: withheld. `is_exact` is false where only the direction
+    counts.
     """
 
     name: str

@@ -49,10 +49,10 @@ MIN_STEPS = 20
 MIN_SHARE = 0.5
 """Share of the steps with a queue. Starting value."""
 MIN_FREE = 0.1
-"""Part of the pool that the head leaves free. Source: tuned on seeds 0-99 of benchmarks/faults.py:
+"""Part of the pool that the head leaves free. Source: tuned on seeds 0-5 of benchmarks/faults.py:
 a pool that is full of equal requests leaves up to 0.06."""
 MIN_SIZE_RATIO = 2
-"""The head's need against the follower's. Source: tuned on seeds 0-99 of benchmarks/faults.py: from
+"""The head's need against the follower's. Source: tuned on seeds 0-5 of benchmarks/faults.py: from
 12 where one large prompt holds up small ones."""
 
 HELD_UP = f"""

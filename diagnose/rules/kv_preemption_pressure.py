@@ -10,9 +10,9 @@ request twice preempts in 3 % of its steps.
 
 Why is worked out from the requests around: when they came, how long they were, how urgent, what was
 set otherwise at the last start, who else held blocks. Each change that did happen is taken out of
-the recorded load, alone and with the others, and the load is scheduled again: `shares` are what each
-accounts for, with what is left unexplained. `stepscope diagnose --thorough` does so however long it
-takes; by default it is left out where it would take more than about two seconds.
+the recorded load, alone and with the others, and the load is scheduled again: `shares` are what
+each accounts for, with what is left unexplained. `stepscope diagnose --thorough` does so however
+long it takes; by default it is left out where it would take more than about two seconds.
 
 Why it matters
 --------------

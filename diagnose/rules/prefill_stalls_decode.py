@@ -49,7 +49,7 @@ MIN_RATE = 0.6
 MIN_CALM_STEPS = 50
 """Steps that only decoded. Starting value."""
 MIN_STALL_NS = NS
-"""Mixed steps in a row that a reader notices. Source: tuned on seeds 0-99 of benchmarks/faults.py:
+"""Mixed steps in a row that a reader notices. Source: tuned on seeds 0-5 of benchmarks/faults.py:
 prompts of one or two chunks take at most 0.3 s, a cold prompt of many chunks 2 s and more."""
 MIN_STALLED_NS = 2 * NS
 """Time of all stalls of an episode. Source: as for `MIN_STALL_NS`."""

@@ -44,7 +44,7 @@ from diagnose.words import count, duration, percent, plural
 ID = "queueing-with-kv-full"
 
 MIN_KV_USED = 0.9
-"""Part of the pool in use. Source: tuned on seeds 0-99 of benchmarks/faults.py: what the head of a
+"""Part of the pool in use. Source: tuned on seeds 0-5 of benchmarks/faults.py: what the head of a
 full pool leaves free is up to 0.06 of it; with more than 0.1 it is `kv-head-of-line`."""
 MIN_STEPS = 50
 """Steps that want of blocks ended. Starting value."""

@@ -67,12 +67,12 @@ MAX_KV_USED = 0.85
 MIN_QUEUED_SHARE = 0.1
 """Share of the requests' time spent queued. Starting value."""
 MIN_LASTED_NS = 5 * NS
-"""Time from the first such step to the last. Source: tuned on seeds 0-99 of benchmarks/faults.py: a
+"""Time from the first such step to the last. Source: tuned on seeds 0-5 of benchmarks/faults.py: a
 burst at full slots is through within 3 s, too few slots hold up requests for 45 s and more."""
 BACKLOG_SHARE = 0.9
 """Share of the window's requests that come at once in a backlog. Source: as `BACKLOG_SPREAD`'s."""
 BACKLOG_SPREAD = 0.1
-"""At once is within this share of the time that the queue lasts. Source: tuned on seeds 0-99 of
+"""At once is within this share of the time that the queue lasts. Source: tuned on seeds 0-5 of
 benchmarks/faults.py: 0.06 in a backlog handed in within a second, from 0.5 in traffic."""
 
 MOMENTS_SQL = """

@@ -227,7 +227,7 @@ def test_preemptions_go_down_to_victims(storm_log: Path) -> None:
 
 def test_every_change_of_state_is_in_the_table(storm_log: Path) -> None:
     table = seen(preemptions, storm_log).table[0].value
-    assert len(table) == 10
+    assert len(table) == 15
 
 
 def test_without_preemptions_the_page_says_so(calm_log: Path) -> None:

@@ -35,7 +35,7 @@ MIN_REQUESTS = 5
 MAX_COUNT_RATIO = 1.25
 """Observations of one of the histograms against another's. A first token is counted when it comes,
 queue and prefill when a request ends: means of other requests cannot be compared. Source: tuned on
-seeds 0-99 of benchmarks/faults.py, where five first tokens stood against fourteen ends."""
+seeds 0-5 of benchmarks/faults.py, where five first tokens stood against fourteen ends."""
 MIN_OUTSIDE_SECONDS = 0.25
 """A shorter time outside is not worth a word. Starting value."""
 MAX_WAITING = 1.0

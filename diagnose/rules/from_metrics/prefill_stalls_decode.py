@@ -45,7 +45,7 @@ MAX_RATIO = 0.6
 MIN_INTERVALS = 2
 """Intervals of each kind. Starting value."""
 MIN_MIXED_NS = 10 * NS
-"""How long they take in all. Source: tuned on seeds 0-99 of benchmarks/faults.py: scrapes twice a
+"""How long they take in all. Source: tuned on seeds 0-5 of benchmarks/faults.py: scrapes twice a
 second make two intervals of any prompt."""
 MIN_TIME_SHARE = 0.2
 """Their share of the time in which output moved. Source: as for the step record."""
