@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.attributing.mixes import MIXES, Mix, Present
 from benchmarks.provoking.recording import log_of
-from diagnose.attribution import Effort
+from diagnose.causes.attribution import Effort
 from diagnose.changes import Explanation
 from diagnose.diagnosis import read_context
 from diagnose.window import Window, choose_window

@@ -9,7 +9,7 @@ import streamlit as st
 from dashboard.session import Page, engine_label
 from dashboard.untrusted import in_markdown
 from diagnose.facts import StepFacts
-from diagnose.metric_facts import MetricFacts
+from diagnose.scrapes.metric_facts import MetricFacts
 from diagnose.words import duration, time_of_day
 
 RETRY_SECONDS = 5

@@ -13,9 +13,9 @@ from dashboard.style import MARKDOWN_COLOURS, SEVERITY_WORDS
 from dashboard.untrusted import in_html, in_markdown
 from diagnose.diagnosis import EngineDiagnosis
 from diagnose.finding import NO_FAULT, Action, Finding
-from diagnose.finding_text import when_of
-from diagnose.metric_facts import MetricFacts
-from diagnose.metric_report import calm_numbers
+from diagnose.scrapes.metric_facts import MetricFacts
+from diagnose.text.finding_text import when_of
+from diagnose.text.metric_report import calm_numbers
 
 SENTENCE = 300
 """Characters of a sentence that are shown."""

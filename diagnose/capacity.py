@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diagnose.causes.traffic import Traffic
 from diagnose.facts import EngineSettings
-from diagnose.traffic import Traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,16 +16,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from diagnose.accounting import Accounting
-from diagnose.attribution import WORK_LIMIT, Attribution, attribute
-from diagnose.candidates import JUDGES
 from diagnose.capacity import Capacity, measure_capacity
-from diagnose.change import Case, Change
+from diagnose.causes.attribution import WORK_LIMIT, Attribution, attribute
+from diagnose.causes.candidates import JUDGES
+from diagnose.causes.change import Case, Change
+from diagnose.causes.history import read_history
+from diagnose.causes.traffic import read_traffic
 from diagnose.episodes import Episode
 from diagnose.facts import EngineSettings
 from diagnose.finding import Cause, Confidence, Level, Rejected, Share
-from diagnose.history import read_history
 from diagnose.reading import NS, QueryLog, Scope
-from diagnose.traffic import read_traffic
 from diagnose.words import count, percent
 
 LOOK_BACK_NS = 15 * 60 * NS

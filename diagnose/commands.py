@@ -8,9 +8,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from diagnose.diff.command import add_diff
+from diagnose.replay.command import add_whatif
 from diagnose.user_rules.commands import add_command as add_rules
 from diagnose.user_rules.commands import add_rules_option
-from diagnose.whatif_command import add_whatif
 
 if TYPE_CHECKING:
     from diagnose.diagnosis import Diagnosis
@@ -114,8 +114,8 @@ def print_diagnosis(diagnosis: Diagnosis, *, as_json: bool, ascii_only: bool) ->
 
         print(to_json(diagnosis))
         return
-    from diagnose.lines import print_report
     from diagnose.report import write_report
+    from diagnose.text.lines import print_report
 
     print_report(write_report(diagnosis), sys.stdout, ascii_only=ascii_only)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from diagnose.accounting import Accounting, account, account_of_counter
-from diagnose.attribution import Effort
+from diagnose.causes.attribution import Effort
 from diagnose.facts import (
     EngineSettings,
     RecordQuality,
@@ -28,11 +28,11 @@ from diagnose.finding import (
     Verdict,
 )
 from diagnose.flags import applicable
-from diagnose.metric_facts import MetricFacts, is_recorded, read_metric_facts
 from diagnose.reading import QueryLog, Scope
 from diagnose.rule import Context, Rule
 from diagnose.rules import RULES
 from diagnose.rules.from_metrics.undecidable import undecidable
+from diagnose.scrapes.metric_facts import MetricFacts, is_recorded, read_metric_facts
 from diagnose.window import Window, choose_window, engines_in, newest_ts_of
 
 NOTHING_RECORDED = "Nothing recorded yet."

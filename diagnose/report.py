@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from diagnose.diagnosis import Diagnosis, EngineDiagnosis
 from diagnose.finding import NO_FAULT
-from diagnose.finding_text import write_finding
-from diagnose.lines import WIDTH, Report
-from diagnose.metric_report import calm_numbers, size_of, write_unmeasured
+from diagnose.text.finding_text import write_finding
+from diagnose.text.lines import WIDTH, Report
+from diagnose.text.metric_report import calm_numbers, size_of, write_unmeasured
 from diagnose.words import (
     NOT_MEASURED,
     count,

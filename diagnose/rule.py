@@ -9,12 +9,12 @@ from functools import cached_property
 from typing import Any
 
 from diagnose.accounting import Accounting
-from diagnose.attribution import Effort, work_limit
+from diagnose.causes.attribution import Effort, work_limit
 from diagnose.facts import EngineSettings, RecordQuality, StepFacts
 from diagnose.finding import Finding, RuleVerdict, finding_id
-from diagnose.metric_facts import MetricFacts
-from diagnose.metric_latency import Histograms
 from diagnose.reading import QueryLog, Scope, read_row, read_rows
+from diagnose.scrapes.metric_facts import MetricFacts
+from diagnose.scrapes.metric_latency import Histograms
 from diagnose.storm import Storm, read_storm
 
 PAGE_SECTIONS = (

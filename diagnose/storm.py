@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from diagnose.accounting import Accounting, account
-from diagnose.attribution import WORK_LIMIT
+from diagnose.causes.attribution import WORK_LIMIT
 from diagnose.changes import Explanation, explain
 from diagnose.episodes import SHORTAGES_SQL, Episode, read_episodes
 from diagnose.facts import EngineSettings, StepFacts, read_step_facts

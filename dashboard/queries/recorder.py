@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dashboard.queries.reduction import x_of
-from diagnose.metric_facts import GAP
 from diagnose.reading import Scope
+from diagnose.scrapes.metric_facts import GAP
 from telemetry.sources.prometheus.names import CANONICAL
 
 MAX_STRETCHES = 500

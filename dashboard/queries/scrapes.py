@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dashboard.queries.reduction import MAX_STOPS, bin_of, x_of
-from diagnose.metric_facts import Source
 from diagnose.reading import Scope
+from diagnose.scrapes.metric_facts import Source
 
 
 def load(scope: Scope, source: Source, most: int = MAX_STOPS) -> str:

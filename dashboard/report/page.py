@@ -24,8 +24,8 @@ from diagnose.document import (
     pieces_of,
     plain,
 )
-from diagnose.lines import SHAPES
 from diagnose.reading import Scope
+from diagnose.text.lines import SHAPES
 from diagnose.words import without_controls
 
 Draw = Callable[[Scope], Sequence[Picture]]

@@ -21,8 +21,8 @@ from dashboard.timeline_data import SIDE_SPACE, build
 from diagnose.accounting import account
 from diagnose.diagnosis import Diagnosis, EngineDiagnosis
 from diagnose.document import Table, Text
-from diagnose.metric_facts import MetricFacts
 from diagnose.reading import QueryLog, Scope
+from diagnose.scrapes.metric_facts import MetricFacts
 from diagnose.words import NOT_MEASURED, count, duration, percent, plural, time_of_day
 
 WIDTH = 900

@@ -24,10 +24,10 @@ from dashboard.untrusted import in_markdown
 from diagnose.diagnosis import EngineDiagnosis
 from diagnose.document import Bullets, Paragraph, Table, Text
 from diagnose.finding import NO_FAULT, Finding, Severity
-from diagnose.finding_text import PREEMPTION_RULES, when_of
 from diagnose.incident import one_finding as told
 from diagnose.json_output import to_document
 from diagnose.life import FindingState, read_states
+from diagnose.text.finding_text import PREEMPTION_RULES, when_of
 from diagnose.words import plural, time_of_day
 from telemetry.errors import StepscopeError
 

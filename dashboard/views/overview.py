@@ -13,7 +13,7 @@ from dashboard.queries import scrapes
 from dashboard.session import Page
 from dashboard.timeline_data import SIDE_SPACE, Timeline, build
 from diagnose.diagnosis import EngineDiagnosis
-from diagnose.metric_facts import MetricFacts
+from diagnose.scrapes.metric_facts import MetricFacts
 from telemetry.errors import StepscopeError
 
 CHARTS_SECONDS = 2

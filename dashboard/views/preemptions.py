@@ -17,7 +17,7 @@ from dashboard.session import Page
 from dashboard.untrusted import in_markdown
 from diagnose.accounting import Accounting
 from diagnose.diagnosis import EngineDiagnosis
-from diagnose.metric_report import account_line
+from diagnose.text.metric_report import account_line
 from diagnose.words import plural
 from telemetry.errors import StepscopeError
 

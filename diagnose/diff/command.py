@@ -107,6 +107,6 @@ def print_diff(diff: Diff, args: argparse.Namespace) -> None:
         print(to_markdown(to_page(diff)), end="")
     else:
         from diagnose.diff.text import write_diff
-        from diagnose.lines import print_report
+        from diagnose.text.lines import print_report
 
         print_report(write_diff(diff), sys.stdout, ascii_only=args.ascii)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from diagnose.causes.settings_diff import ChangedSetting, changed_settings
 from diagnose.diff import scraped
 from diagnose.diff.noise import Measured, Outcome, judge, value_of
 from diagnose.diff.recorded import Recorded, is_reason, waits_for_nothing
 from diagnose.diff.side import Side
 from diagnose.finding import Finding
-from diagnose.settings_diff import ChangedSetting, changed_settings
 
 GROUPS = ("traffic", "preemptions", "token work", "waiting", "latency", "throughput", "memory")
 """In this order they are shown: `traffic` is what came in, the rest what became of it."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from diagnose.diff.noise import Floats, Ints, Measured, Ratio, summed
 from diagnose.diff.side import NUM_STRETCHES, Side
-from diagnose.metric_facts import MetricFacts
+from diagnose.scrapes.metric_facts import MetricFacts
 
 Name = tuple[str, str, str]
 

@@ -22,7 +22,7 @@ from diagnose.diff.words import (
     shown,
 )
 from diagnose.finding import NO_FAULT
-from diagnose.lines import SHAPES, WIDTH, Report, Role
+from diagnose.text.lines import SHAPES, WIDTH, Report, Role
 from diagnose.words import NOT_MEASURED, harmless
 
 _LABEL = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 from diagnose.diff.comparison import Diff, Quantity
 from diagnose.diff.noise import Outcome
 from diagnose.diff.side import Side
-from diagnose.metric_report import size_of
+from diagnose.text.metric_report import size_of
 from diagnose.words import NOT_MEASURED, duration, engine_hex, harmless, percent, plural, stretch
 
 SIGNS: dict[Outcome, str] = {

@@ -9,8 +9,8 @@ from typing import Any
 from diagnose.accounting import Accounting
 from diagnose.diagnosis import EngineDiagnosis
 from diagnose.finding import Finding
-from diagnose.finding_text import PREEMPTION_RULES
 from diagnose.reading import NS, QueryLog, Scope, read_row, read_rows
+from diagnose.text.finding_text import PREEMPTION_RULES
 from diagnose.words import count, harmless, plural, time_of_day, utc
 from telemetry.step_facts import read_step
 from telemetry.step_headline import headline

@@ -18,8 +18,8 @@ from diagnose.document import (
     strong,
 )
 from diagnose.finding import NO_FAULT
-from diagnose.metric_report import calm_numbers
 from diagnose.report import parts_not_in_use
+from diagnose.text.metric_report import calm_numbers
 from diagnose.words import NOT_MEASURED, count, duration, percent, plural
 
 MANY = 6

@@ -20,13 +20,13 @@ from diagnose.document import (
     code,
     strong,
 )
-from diagnose.effects_text import amount_of
 from diagnose.finding import Action, Affected, Finding, Severity
-from diagnose.finding_text import PREEMPTION_RULES, number_of, threshold_of
 from diagnose.incident.moments import moments_of, spans_days
-from diagnose.lines import SHAPES
-from diagnose.metric_report import account_line
 from diagnose.reading import QueryLog, Scope, read_rows
+from diagnose.text.effects_text import amount_of
+from diagnose.text.finding_text import PREEMPTION_RULES, number_of, threshold_of
+from diagnose.text.lines import SHAPES
+from diagnose.text.metric_report import account_line
 from diagnose.words import NOT_MEASURED, count, duration, harmless, percent, plural, stretch
 
 MAX_PAID = 10

@@ -8,12 +8,12 @@ from importlib.metadata import PackageNotFoundError, version
 from diagnose.diagnosis import Diagnosis, EngineDiagnosis
 from diagnose.document import Block, Document, Figure, Heading, Paragraph, Table, code, strong
 from diagnose.finding import NO_FAULT, Finding
-from diagnose.finding_text import when_of
 from diagnose.incident.notes import write_calm, write_rest
 from diagnose.incident.one_finding import badge, without_empty, write_finding
-from diagnose.lines import SHAPES
-from diagnose.metric_report import size_of
 from diagnose.reading import QueryLog
+from diagnose.text.finding_text import when_of
+from diagnose.text.lines import SHAPES
+from diagnose.text.metric_report import size_of
 from diagnose.words import count, engine_hex, harmless, plural, stretch
 
 _SPELLED = {word.lower(): word for word in ("KV", "LoRA", "DP", "PD", "CPU", "GPU", "OOM")}

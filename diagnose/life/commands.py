@@ -84,7 +84,7 @@ def _add_author(parser: argparse.ArgumentParser) -> None:
 def _findings(args: argparse.Namespace) -> int:
     from diagnose.life.listing import json_listing, write_listing, write_story
     from diagnose.life.state import read_changes, read_silences, read_states
-    from diagnose.lines import print_report
+    from diagnose.text.lines import print_report
     from telemetry.store import open_log
 
     now = time.time_ns()

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from diagnose.life.state import FindingState, Silence, StoredChange
-from diagnose.lines import SHAPES, Report, Role
+from diagnose.text.lines import SHAPES, Report, Role
 from diagnose.words import duration, engine_hex, harmless, iso, plural, time_of_day, utc
 
 SCHEMA_VERSION = 1

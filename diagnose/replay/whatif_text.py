@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diagnose.lines import Report, Role
 from diagnose.replay.prediction import Predicted, Prediction, Trust
 from diagnose.replay.smallest import Step
 from diagnose.replay.whatif_words import (
@@ -19,6 +18,7 @@ from diagnose.replay.whatif_words import (
     why_withheld,
 )
 from diagnose.replay.workload import Workload
+from diagnose.text.lines import Report, Role
 
 MAIN = (
     "num_preemptions",

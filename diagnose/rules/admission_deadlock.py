@@ -31,7 +31,7 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import VERIFY
-from diagnose.chain import links
+from diagnose.causes.chain import links
 from diagnose.finding import (
     Action,
     Cause,

@@ -27,8 +27,8 @@ Report of a dashboard that read 0 after a pod restarted. No threshold.
 from __future__ import annotations
 
 from diagnose.finding import Suppressed
-from diagnose.metric_finding import facts_of
 from diagnose.rule import Context, Earlier, Rule
+from diagnose.scrapes.metric_finding import facts_of
 from diagnose.words import plural
 
 ID = "guard-counter-reset"

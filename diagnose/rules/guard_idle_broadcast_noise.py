@@ -27,8 +27,8 @@ from __future__ import annotations
 
 from diagnose.finding import Suppressed
 from diagnose.log_evidence import log_evidence
-from diagnose.metric_finding import facts_of
 from diagnose.rule import Context, Earlier, Rule
+from diagnose.scrapes.metric_finding import facts_of
 from diagnose.words import plural
 
 ID = "guard-idle-broadcast-noise"

@@ -29,9 +29,9 @@ Report of prompts of 17 tokens in blocks of 16; prompts of 400 agree within 1.2 
 from __future__ import annotations
 
 from diagnose.finding import Suppressed
-from diagnose.metric_capacity import measure_metric_capacity
-from diagnose.metric_finding import facts_of
 from diagnose.rule import Context, Earlier, Rule
+from diagnose.scrapes.metric_capacity import measure_metric_capacity
+from diagnose.scrapes.metric_finding import facts_of
 from diagnose.words import percent
 
 ID = "guard-kv-gauge-misread"

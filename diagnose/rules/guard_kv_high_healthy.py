@@ -28,9 +28,9 @@ from __future__ import annotations
 import numpy as np
 
 from diagnose.finding import Suppressed
-from diagnose.metric_facts import MetricFacts
-from diagnose.metric_finding import facts_of
 from diagnose.rule import Context, Earlier, Rule
+from diagnose.scrapes.metric_facts import MetricFacts
+from diagnose.scrapes.metric_finding import facts_of
 from diagnose.words import duration, percent
 
 ID = "guard-kv-high-healthy"

@@ -30,8 +30,8 @@ from __future__ import annotations
 import numpy as np
 
 from diagnose.finding import Suppressed
-from diagnose.metric_finding import facts_of
 from diagnose.rule import Context, Earlier, Rule
+from diagnose.scrapes.metric_finding import facts_of
 from diagnose.words import percent
 
 ID = "guard-prefix-hit-inflated"

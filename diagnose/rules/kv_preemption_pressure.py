@@ -43,7 +43,7 @@ of answers in mid-stream. Thresholds are the playbook's starting values.
 from __future__ import annotations
 
 from diagnose.advice import against_preemption
-from diagnose.chain import chain_of
+from diagnose.causes.chain import chain_of
 from diagnose.effects import predict_effects
 from diagnose.finding import (
     Evidence,

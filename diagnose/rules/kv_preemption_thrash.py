@@ -35,7 +35,7 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import against_preemption, prefix_cache
-from diagnose.chain import chain_of
+from diagnose.causes.chain import chain_of
 from diagnose.finding import (
     Action,
     Affected,

@@ -32,10 +32,10 @@ import numpy as np
 
 from diagnose.advice import fewer_slots
 from diagnose.capacity import Capacity, measure_capacity
+from diagnose.causes.traffic import Traffic, read_traffic
 from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity, Span
 from diagnose.rule import Context, Earlier, Rule
 from diagnose.saying import finding, healthy, measured, not_measured
-from diagnose.traffic import Traffic, read_traffic
 from diagnose.words import count, percent, plural
 
 ID = "prompt-mix-exceeds-limits"

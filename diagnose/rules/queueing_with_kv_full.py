@@ -33,12 +33,12 @@ from typing import Any
 
 from diagnose.advice import advise
 from diagnose.capacity import measure_capacity
+from diagnose.causes.traffic import read_traffic
 from diagnose.episodes import Episode, worst_episode
 from diagnose.finding import Action, Cause, Finding, Impact, RuleVerdict, Severity
 from diagnose.reading import NS, read_row
 from diagnose.rule import Context, Earlier, Rule
 from diagnose.saying import finding, healthy, lacking, measured, not_measured, ruled_out
-from diagnose.traffic import read_traffic
 from diagnose.words import count, duration, percent, plural
 
 ID = "queueing-with-kv-full"

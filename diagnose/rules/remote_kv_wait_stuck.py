@@ -33,7 +33,7 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import advise
-from diagnose.chain import links
+from diagnose.causes.chain import links
 from diagnose.finding import Cause, Finding, Impact, Link, RuleVerdict, Severity, Span
 from diagnose.reading import NS, Scope, read_row, read_rows
 from diagnose.rule import Context, Earlier, Rule

@@ -36,6 +36,7 @@ from typing import Any
 
 from diagnose.advice import VERIFY
 from diagnose.capacity import Capacity, measure_capacity
+from diagnose.causes.traffic import read_traffic
 from diagnose.episodes import Episode, read_episodes
 from diagnose.finding import (
     Action,
@@ -53,7 +54,6 @@ from diagnose.finding import (
 )
 from diagnose.reading import NS, Scope, read_row
 from diagnose.rule import Context, Earlier, Rule
-from diagnose.traffic import read_traffic
 from diagnose.words import count, duration, percent, plural
 
 ID = "seq-slot-limit"

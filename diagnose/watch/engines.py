@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from diagnose.lines import WIDTH, Report
 from diagnose.reading import NS, QueryLog, read_rows
+from diagnose.text.lines import WIDTH, Report
 from diagnose.words import count, engine_hex, harmless, time_of_day
 
 SEEN_NS = 15 * NS

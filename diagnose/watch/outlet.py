@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, Protocol
 
 from diagnose.life.state import StoredChange
-from diagnose.lines import Report, print_report
+from diagnose.text.lines import Report, print_report
 from diagnose.watch.alerts import AlertFeed
 from diagnose.watch.news import Notice
 from diagnose.watch.payloads import delivery_id, generic, slack

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from diagnose.life.listing import state_document
-from diagnose.lines import SHAPES
+from diagnose.text.lines import SHAPES
 from diagnose.watch.news import Notice
 from diagnose.watch.telling import summary
 from diagnose.words import engine_hex, iso, without_controls

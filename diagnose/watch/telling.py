@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diagnose.life.state import StoredChange
-from diagnose.lines import SHAPES, WIDTH, Report, Role
+from diagnose.text.lines import SHAPES, WIDTH, Report, Role
 from diagnose.watch.news import Notice
 from diagnose.words import duration, engine_hex, harmless, plural, time_of_day
 

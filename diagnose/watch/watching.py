@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagnose.finding import Severity
-from diagnose.lines import Report
+from diagnose.text.lines import Report
 from diagnose.watch.engines import Engines
 from diagnose.watch.news import News, Notice
 from diagnose.watch.outlet import Outlet, Terminal

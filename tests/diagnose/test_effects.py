@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from diagnose.attribution import WORK_LIMIT
+from diagnose.causes.attribution import WORK_LIMIT
 from diagnose.diagnosis import diagnose
 from diagnose.effects import MAX_REPLAYS, Predictions, predict_effects
 from diagnose.finding import Action, Finding

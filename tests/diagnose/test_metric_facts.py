@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnose.metric_facts import MetricFacts, is_recorded, read_metric_facts
 from diagnose.reading import Scope
+from diagnose.scrapes.metric_facts import MetricFacts, is_recorded, read_metric_facts
 from diagnose.window import choose_window, engines_in
 from tests.diagnose.logs import described, log_of, steps
 from tests.diagnose.scrapes import NS, calm, sample, scraped, steady

@@ -7,8 +7,8 @@ from functools import cache
 import pytest
 
 from diagnose.diagnosis import diagnose
-from diagnose.lines import WIDTH, Report, print_report
 from diagnose.report import write_report
+from diagnose.text.lines import WIDTH, Report, print_report
 from tests.diagnose.logs import (
     Arrival,
     MemoryLog,

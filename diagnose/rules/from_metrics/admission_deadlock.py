@@ -16,12 +16,12 @@ from diagnose.finding import (
     RuleVerdict,
     Severity,
 )
-from diagnose.metric_facts import MetricFacts, Stretch
-from diagnose.metric_finding import facts_of, found, number, span_of, too_few
 from diagnose.rule import Context, Earlier
 from diagnose.rules.admission_deadlock import ID, MIN_STUCK_NS, RULE
 from diagnose.saying import not_measured, ruled_out
 from diagnose.saying import undetermined as unknown
+from diagnose.scrapes.metric_facts import MetricFacts, Stretch
+from diagnose.scrapes.metric_finding import facts_of, found, number, span_of, too_few
 from diagnose.words import connector_name, duration, percent, plural
 
 CAUSES = (

@@ -18,12 +18,12 @@ from diagnose.alerts.alert import (
     finished,
 )
 from diagnose.finding import Cause, Finding, Healthy, Impact, RuleVerdict, Severity
-from diagnose.metric_capacity import record_steps
-from diagnose.metric_facts import MetricFacts, Stretch
-from diagnose.metric_finding import facts_of, found, number, span_of, too_few
 from diagnose.rule import Context, Earlier
 from diagnose.rules.deferred_slot_exhaustion import ID, MAX_KV_USED, RULE
 from diagnose.saying import not_measured, ruled_out
+from diagnose.scrapes.metric_capacity import record_steps
+from diagnose.scrapes.metric_facts import MetricFacts, Stretch
+from diagnose.scrapes.metric_finding import facts_of, found, number, span_of, too_few
 from diagnose.words import duration, percent, plural
 
 MIN_IN_A_ROW = 2

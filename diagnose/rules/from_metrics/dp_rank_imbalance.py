@@ -19,9 +19,6 @@ from diagnose.finding import (
     RuleVerdict,
     Severity,
 )
-from diagnose.metric_facts import MetricFacts
-from diagnose.metric_finding import facts_of, found, too_few
-from diagnose.metric_finding import span_of_window as whole
 from diagnose.rule import Context, Earlier
 from diagnose.rules.dp_rank_imbalance import (
     ID,
@@ -33,6 +30,9 @@ from diagnose.rules.dp_rank_imbalance import (
     is_heavier,
 )
 from diagnose.saying import not_measured, ruled_out
+from diagnose.scrapes.metric_facts import MetricFacts
+from diagnose.scrapes.metric_finding import facts_of, found, too_few
+from diagnose.scrapes.metric_finding import span_of_window as whole
 from diagnose.words import duration
 
 PEERS_SQL = """

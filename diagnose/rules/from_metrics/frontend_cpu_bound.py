@@ -20,13 +20,13 @@ from diagnose.finding import (
     RuleVerdict,
     Severity,
 )
-from diagnose.metric_facts import MetricFacts
-from diagnose.metric_finding import facts_of, found, too_few
-from diagnose.metric_finding import span_of_window as whole
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier
 from diagnose.rules.frontend_cpu_bound import ID, MIN_SHARE, RULE
 from diagnose.saying import not_measured, ruled_out
+from diagnose.scrapes.metric_facts import MetricFacts
+from diagnose.scrapes.metric_finding import facts_of, found, too_few
+from diagnose.scrapes.metric_finding import span_of_window as whole
 from diagnose.words import duration, percent
 from telemetry.sources.prometheus.names import HISTOGRAMS
 

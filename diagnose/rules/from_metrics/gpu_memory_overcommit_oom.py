@@ -9,10 +9,10 @@ from __future__ import annotations
 from diagnose.advice import VERIFY
 from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
 from diagnose.log_evidence import LogEvidence, has_log, log_evidence
-from diagnose.metric_finding import found
 from diagnose.rule import Context, Earlier
 from diagnose.rules.gpu_memory_overcommit_oom import ID, RULE, STEP
 from diagnose.saying import not_measured, ruled_out
+from diagnose.scrapes.metric_finding import found
 from diagnose.words import plural
 
 

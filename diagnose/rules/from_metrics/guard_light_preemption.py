@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from diagnose.alerts.alert import PREEMPTIONS, Alert, finished, p99
 from diagnose.finding import Finding, Severity
-from diagnose.metric_finding import facts_of, found, number, span_of_window
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier
 from diagnose.rules.guard_light_preemption import (
@@ -15,6 +14,7 @@ from diagnose.rules.guard_light_preemption import (
 )
 from diagnose.rules.kv_preemption_pressure import FELT_PAUSE_NS
 from diagnose.saying import undetermined
+from diagnose.scrapes.metric_finding import facts_of, found, number, span_of_window
 from diagnose.words import count
 
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from diagnose.alerts.alert import ENGINE, KV_USAGE, PREEMPTIONS, RUNNING, Alert
 from diagnose.finding import Cause, Finding, Healthy, Impact, RuleVerdict, Severity
-from diagnose.metric_capacity import record_steps
-from diagnose.metric_facts import Floats, MetricFacts, Stretch
-from diagnose.metric_finding import facts_of, found, number, span_of, too_few
 from diagnose.rule import Context, Earlier
 from diagnose.rules.kv_block_leak import ID, RULE
 from diagnose.saying import not_measured, ruled_out
+from diagnose.scrapes.metric_capacity import record_steps
+from diagnose.scrapes.metric_facts import Floats, MetricFacts, Stretch
+from diagnose.scrapes.metric_finding import facts_of, found, number, span_of, too_few
 from diagnose.words import count, duration, percent
 
 MIN_RISE = 0.3

@@ -19,10 +19,10 @@ from diagnose.finding import (
     Severity,
     Span,
 )
-from diagnose.metric_finding import facts_of, found, too_few
 from diagnose.rule import Context, Earlier
 from diagnose.rules.kv_pool_shrunk_by_reserve import ID, MAX_RATIO, RULE
 from diagnose.saying import not_measured, ruled_out
+from diagnose.scrapes.metric_finding import facts_of, found, too_few
 from diagnose.words import count, percent
 
 SERIES = "vllm:cache_config_info"

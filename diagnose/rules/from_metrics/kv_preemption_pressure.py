@@ -21,11 +21,6 @@ from diagnose.finding import (
     Severity,
     Span,
 )
-from diagnose.metric_capacity import MEAN_SQL, MetricCapacity, against_preemption
-from diagnose.metric_capacity import measure_metric_capacity as measure
-from diagnose.metric_facts import MetricFacts, Stretch
-from diagnose.metric_finding import facts_of, found, number, too_few
-from diagnose.metric_latency import Tail
 from diagnose.rule import Context, Earlier
 from diagnose.rules.from_metrics.iteration_lines import read_iteration_lines
 from diagnose.rules.from_metrics.recomputation import FULL_KV, finding_of, is_pressure
@@ -33,6 +28,11 @@ from diagnose.rules.guard_light_preemption import MAX_TAIL_RATIO
 from diagnose.rules.kv_preemption_pressure import FELT_PAUSE_NS, ID, PER_REQUEST, RULE
 from diagnose.saying import not_measured, ruled_out
 from diagnose.saying import undetermined as unknown
+from diagnose.scrapes.metric_capacity import MEAN_SQL, MetricCapacity, against_preemption
+from diagnose.scrapes.metric_capacity import measure_metric_capacity as measure
+from diagnose.scrapes.metric_facts import MetricFacts, Stretch
+from diagnose.scrapes.metric_finding import facts_of, found, number, too_few
+from diagnose.scrapes.metric_latency import Tail
 from diagnose.words import count, percent
 
 MANY_TIMES = 2

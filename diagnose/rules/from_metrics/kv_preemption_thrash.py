@@ -22,9 +22,6 @@ from diagnose.alerts.alert import (
     seconds,
 )
 from diagnose.finding import Cause, Evidence, Finding, Healthy, Impact, RuleVerdict, Severity, Span
-from diagnose.metric_capacity import against_preemption, measure_metric_capacity
-from diagnose.metric_facts import Mask, MetricFacts, Stretch
-from diagnose.metric_finding import facts_of, found, number, too_few
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier
 from diagnose.rules.from_metrics.kv_preemption_pressure import storm_of
@@ -32,6 +29,9 @@ from diagnose.rules.from_metrics.recomputation import FULL_KV
 from diagnose.rules.kv_preemption_thrash import ID, MIN_TIMES, RULE
 from diagnose.saying import not_measured, ruled_out
 from diagnose.saying import undetermined as unknown
+from diagnose.scrapes.metric_capacity import against_preemption, measure_metric_capacity
+from diagnose.scrapes.metric_facts import Mask, MetricFacts, Stretch
+from diagnose.scrapes.metric_finding import facts_of, found, number, too_few
 from diagnose.words import percent
 
 MAX_ARRIVALS = 0.25

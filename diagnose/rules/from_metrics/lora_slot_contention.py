@@ -22,12 +22,12 @@ from diagnose.finding import (
     RuleVerdict,
     Severity,
 )
-from diagnose.metric_facts import MIN_SCRAPES
-from diagnose.metric_finding import facts_of, found, too_few
-from diagnose.metric_finding import span_of_window as whole
 from diagnose.rule import Context, Earlier
 from diagnose.rules.lora_slot_contention import ID, RULE
 from diagnose.saying import not_measured
+from diagnose.scrapes.metric_facts import MIN_SCRAPES
+from diagnose.scrapes.metric_finding import facts_of, found, too_few
+from diagnose.scrapes.metric_finding import span_of_window as whole
 from diagnose.words import percent, plural
 
 MIN_SHARE = 0.5

@@ -16,13 +16,13 @@ from diagnose.finding import (
     Severity,
     finding_id,
 )
-from diagnose.metric_facts import MetricFacts
-from diagnose.metric_finding import facts_of, too_few
 from diagnose.rule import Context, Earlier, findings_of
 from diagnose.rules.from_metrics.stalls import MetricStall, find_metric_stall
 from diagnose.rules.no_scheduler_fault import ID, RULE
 from diagnose.saying import not_measured
 from diagnose.saying import undetermined as unknown
+from diagnose.scrapes.metric_facts import MetricFacts
+from diagnose.scrapes.metric_finding import facts_of, too_few
 from diagnose.words import count, plural
 
 NEARLY_FULL = 0.85

@@ -8,11 +8,11 @@ from __future__ import annotations
 from diagnose.alerts.alert import ENGINE, Alert
 from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
 from diagnose.log_evidence import LogEvidence, log_evidence
-from diagnose.metric_facts import MetricFacts
-from diagnose.metric_finding import facts_of, found, number, rises_of, too_few
 from diagnose.rule import Context, Earlier
 from diagnose.rules.pd_producer_lease_expiry import ID, RULE
 from diagnose.saying import not_measured, ruled_out, undetermined
+from diagnose.scrapes.metric_facts import MetricFacts
+from diagnose.scrapes.metric_finding import facts_of, found, number, rises_of, too_few
 from diagnose.words import count, plural
 
 

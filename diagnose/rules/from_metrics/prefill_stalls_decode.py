@@ -30,14 +30,14 @@ from diagnose.finding import (
     RuleVerdict,
     Severity,
 )
-from diagnose.metric_capacity import record_steps
-from diagnose.metric_facts import Floats, Mask, MetricFacts
-from diagnose.metric_finding import facts_of, found, too_few
-from diagnose.metric_finding import span_of_window as whole
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier
 from diagnose.rules.prefill_stalls_decode import ID, RULE
 from diagnose.saying import not_measured, ruled_out
+from diagnose.scrapes.metric_capacity import record_steps
+from diagnose.scrapes.metric_facts import Floats, Mask, MetricFacts
+from diagnose.scrapes.metric_finding import facts_of, found, too_few
+from diagnose.scrapes.metric_finding import span_of_window as whole
 from diagnose.words import duration, percent
 
 MAX_RATIO = 0.6

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from diagnose.finding import Evidence, Finding, Impact, Severity, Span
-from diagnose.metric_capacity import record_steps
-from diagnose.metric_finding import found
 from diagnose.rule import Context
 from diagnose.rules.from_metrics.iteration_lines import IterationLines
 from diagnose.rules.kv_preemption_pressure import RULE
 from diagnose.saying import ruled_out, undetermined
+from diagnose.scrapes.metric_capacity import record_steps
+from diagnose.scrapes.metric_finding import found
 from diagnose.words import percent
 
 MIN_RECOMPUTED = 0.05

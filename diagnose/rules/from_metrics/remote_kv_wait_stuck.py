@@ -24,12 +24,12 @@ from diagnose.finding import (
     RuleVerdict,
     Severity,
 )
-from diagnose.metric_facts import MetricFacts, Stretch
-from diagnose.metric_finding import facts_of, found, number, span_of, too_few
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier
 from diagnose.rules.remote_kv_wait_stuck import ID, MIN_STUCK_NS, RULE
 from diagnose.saying import not_measured, ruled_out
+from diagnose.scrapes.metric_facts import MetricFacts, Stretch
+from diagnose.scrapes.metric_finding import facts_of, found, number, span_of, too_few
 from diagnose.words import connector_name, duration, plural
 
 MIN_GROWTH = 3

@@ -10,12 +10,12 @@ import numpy as np
 
 from diagnose.advice import VERIFY
 from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
-from diagnose.metric_facts import MetricFacts, Stretch
-from diagnose.metric_finding import facts_of, found, number, span_of, too_few
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier
 from diagnose.rules.request_exceeds_kv_capacity import ID, RULE
 from diagnose.saying import not_measured
+from diagnose.scrapes.metric_facts import MetricFacts, Stretch
+from diagnose.scrapes.metric_finding import facts_of, found, number, span_of, too_few
 from diagnose.words import duration, plural
 
 MIN_STUCK_NS = 30 * NS

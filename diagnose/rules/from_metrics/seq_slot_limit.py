@@ -28,13 +28,13 @@ from diagnose.finding import (
     RuleVerdict,
     Severity,
 )
-from diagnose.metric_capacity import MetricCapacity, measure_metric_capacity, record_steps
-from diagnose.metric_facts import MIN_SCRAPES, Mask, MetricFacts
-from diagnose.metric_finding import facts_of, found, number, too_few
-from diagnose.metric_finding import span_of_window as whole
 from diagnose.rule import Context, Earlier
 from diagnose.rules.seq_slot_limit import ID, MAX_KV_USED, MIN_STEP_SHARE, RULE
 from diagnose.saying import not_measured, ruled_out
+from diagnose.scrapes.metric_capacity import MetricCapacity, measure_metric_capacity, record_steps
+from diagnose.scrapes.metric_facts import MIN_SCRAPES, Mask, MetricFacts
+from diagnose.scrapes.metric_finding import facts_of, found, number, too_few
+from diagnose.scrapes.metric_finding import span_of_window as whole
 from diagnose.words import count, percent
 
 NEARLY = 0.98

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from diagnose.alerts.alert import ENGINE, Alert
 from diagnose.finding import Action, Cause, Finding, Healthy, Impact, RuleVerdict, Severity
-from diagnose.metric_facts import MetricFacts
-from diagnose.metric_finding import facts_of, found, number, too_few
-from diagnose.metric_finding import span_of_window as whole
 from diagnose.rule import Context, Earlier
 from diagnose.rules.spec_decode_unprofitable import ID, MIN_ACCEPTED, MIN_DRAFTED, RULE
 from diagnose.saying import not_measured
+from diagnose.scrapes.metric_facts import MetricFacts
+from diagnose.scrapes.metric_finding import facts_of, found, number, too_few
+from diagnose.scrapes.metric_finding import span_of_window as whole
 from diagnose.words import count, percent
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.finding import Evidence, Severity, Span
-from diagnose.metric_facts import Floats, Mask, MetricFacts
-from diagnose.metric_finding import number, span_of, span_of_window
 from diagnose.rule import Context
 from diagnose.rules.from_metrics.worker_hang import still_runners
 from diagnose.rules.worker_hang import MIN_STILL_NS
+from diagnose.scrapes.metric_facts import Floats, Mask, MetricFacts
+from diagnose.scrapes.metric_finding import number, span_of, span_of_window
 from diagnose.stalls import MIN_GROWTH, MIN_QUEUE
 from diagnose.words import duration, percent, plural
 

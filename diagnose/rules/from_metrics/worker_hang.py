@@ -21,12 +21,12 @@ from diagnose.alerts.alert import (
 )
 from diagnose.finding import Action, Finding, Healthy, Impact, RuleVerdict, Severity
 from diagnose.log_evidence import LogEvidence, log_evidence
-from diagnose.metric_facts import MetricFacts, Stretch
-from diagnose.metric_finding import facts_of, found, number, span_of, too_few
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier
 from diagnose.rules.worker_hang import ID, MIN_STILL_NS, RULE
 from diagnose.saying import not_measured, ruled_out, undetermined
+from diagnose.scrapes.metric_facts import MetricFacts, Stretch
+from diagnose.scrapes.metric_finding import facts_of, found, number, span_of, too_few
 from diagnose.words import count, duration, plural
 
 

@@ -18,8 +18,8 @@ from diagnose.diff.json_output import to_document
 from diagnose.diff.page import to_page
 from diagnose.diff.span import parse_span
 from diagnose.diff.text import write_diff
-from diagnose.lines import WIDTH
 from diagnose.markdown import to_markdown
+from diagnose.text.lines import WIDTH
 from diagnose.window import Window, choose_window
 from tests.diagnose import scrapes
 from tests.diagnose.logs import Arrival, MemoryLog, config, described, log_of, run

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from diagnose.replay.command import add_whatif
 from diagnose.replay.settable import SETTINGS
-from diagnose.whatif_command import add_whatif
 from stepscope import build_parser
 from telemetry import store
 from tests.diagnose.logs import log_of

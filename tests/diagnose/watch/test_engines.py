@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.lines import Report
+from diagnose.text.lines import Report
 from diagnose.watch.engines import Engines
 from telemetry.vocabulary import EventKind
 from tests.diagnose.logs import MemoryLog, log_of

@@ -11,8 +11,8 @@ import pytest
 
 from diagnose.finding import Severity
 from diagnose.life.state import StoredChange
-from diagnose.lines import WIDTH, Report
 from diagnose.reading import NS
+from diagnose.text.lines import WIDTH, Report
 from diagnose.watch.alerts import GOOD_FOR_NS, REFRESH_NS, AlertFeed, alerts_url
 from diagnose.watch.news import News
 from diagnose.watch.payloads import delivery_id, generic, slack

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from diagnose.metric_facts import MetricFacts
 from diagnose.reading import NS, QueryLog, read_rows
+from diagnose.scrapes.metric_facts import MetricFacts
 from diagnose.words import duration
 
 MIN_OBSERVATIONS = 20

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diagnose.causes.traffic import Ints, Traffic
 from diagnose.reading import NS
-from diagnose.traffic import Ints, Traffic
 
 SPANS_NS = (NS // 20, NS // 4, NS, 5 * NS)
 """Lengths of time in which a jump is looked for, shortest first. Starting values.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnose.arrival_rate import FasterStretch, find_faster
-from diagnose.burst import Burst, find_burst
-from diagnose.change import Case, Change, rejected, unknown
+from diagnose.causes.arrival_rate import FasterStretch, find_faster
+from diagnose.causes.burst import Burst, find_burst
+from diagnose.causes.change import Case, Change, rejected, unknown
+from diagnose.causes.traffic import Bools, Traffic
+from diagnose.causes.undo import Undo, thinned, together
 from diagnose.finding import CauseKind
-from diagnose.traffic import Bools, Traffic
-from diagnose.undo import Undo, thinned, together
 from diagnose.words import duration
 
 MIN_RATE_GROWTH = 1.25

@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
-from diagnose.change import Case, Change
+from diagnose.causes.change import Case, Change
+from diagnose.causes.shapley import coalitions_of, shapley
+from diagnose.causes.undo import Undo, together
 from diagnose.finding import Share
 from diagnose.reading import Scope, read_row
 from diagnose.replay import (
@@ -28,8 +30,6 @@ from diagnose.replay import (
     with_requests,
     with_settings,
 )
-from diagnose.shapley import coalitions_of, shapley
-from diagnose.undo import Undo, together
 from engine.config import ConfigError
 
 Effort = Literal["none", "usual", "thorough"]

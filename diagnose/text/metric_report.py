@@ -5,9 +5,9 @@ from __future__ import annotations
 from diagnose.accounting import Accounting
 from diagnose.facts import EngineSettings
 from diagnose.finding import NotMeasured
-from diagnose.lines import Report
-from diagnose.metric_facts import MetricFacts
 from diagnose.rules.from_metrics.undecidable import UNDECIDABLE
+from diagnose.scrapes.metric_facts import MetricFacts
+from diagnose.text.lines import Report
 from diagnose.words import NOT_MEASURED, count, duration, percent, plural
 
 MANY = 6

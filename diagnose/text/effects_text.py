@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from diagnose.finding import Action, Effect, Finding
-from diagnose.lines import Report
 from diagnose.replay.measures import QUANTITIES
 from diagnose.replay.whatif_words import amount
+from diagnose.text.lines import Report
 
 _BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
 _LABEL = 38

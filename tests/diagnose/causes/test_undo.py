@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnose.undo import Undo, as_before, thinned, together
+from diagnose.causes.undo import Undo, as_before, thinned, together
 
 
 def test_each_length_becomes_the_one_of_its_rank_before() -> None:

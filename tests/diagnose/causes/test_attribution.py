@@ -6,11 +6,11 @@ from functools import cache
 
 import pytest
 
-from diagnose.attribution import LEAST_WORK, WORK_LIMIT, Effort, work_limit
+from diagnose.causes.attribution import LEAST_WORK, WORK_LIMIT, Effort, work_limit
 from diagnose.changes import Explanation
 from diagnose.diagnosis import diagnose, read_context
-from diagnose.finding_text import shares_line
 from diagnose.json_output import to_document
+from diagnose.text.finding_text import shares_line
 from diagnose.window import choose_window, engines_in
 from tests.diagnose.logs import Arrival, MemoryLog, config, log_of, pressed, run
 
@@ -85,8 +85,8 @@ def test_without_effort_nothing_is_replayed() -> None:
 
 
 def test_too_much_work_is_left_to_who_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diagnose.attribution.WORK_LIMIT", 0)
-    monkeypatch.setattr("diagnose.attribution.LEAST_WORK", 100)
+    monkeypatch.setattr("diagnose.causes.attribution.WORK_LIMIT", 0)
+    monkeypatch.setattr("diagnose.causes.attribution.LEAST_WORK", 100)
     explanation = explained(longer_outputs())
     assert explanation.shares == ()
     assert (

@@ -119,12 +119,12 @@ def _engine_of(log: QueryLog, wanted: str | None) -> int:
 def _print(workload: Workload, args: argparse.Namespace) -> None:
     import json
 
-    from diagnose.lines import print_report
     from diagnose.replay.prediction import Replays, predict
     from diagnose.replay.settable import parse_setting
     from diagnose.replay.smallest import smallest_changes
     from diagnose.replay.whatif_json import whatif_json
     from diagnose.replay.whatif_text import write_prediction, write_scan, write_smallest
+    from diagnose.text.lines import print_report
 
     changes: dict[str, Any] = dict(parse_setting(text) for text in args.settings)
     if args.without:

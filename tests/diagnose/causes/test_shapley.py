@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.shapley import MAX_EXACT, coalitions_of, shapley
+from diagnose.causes.shapley import MAX_EXACT, coalitions_of, shapley
 
 
 def test_who_adds_nothing_has_nothing() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from diagnose.change import Change
+from diagnose.causes.change import Change
 from diagnose.diagnosis import read_context
 from diagnose.window import choose_window, engines_in
 from tests.diagnose.logs import Arrival, MemoryLog, Run, config, log_of, run

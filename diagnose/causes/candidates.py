@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from diagnose.arrival_changes import judge_burst, judge_concurrency, judge_rate
-from diagnose.change import Case, Change
-from diagnose.engine_changes import (
+from diagnose.causes.arrival_changes import judge_burst, judge_concurrency, judge_rate
+from diagnose.causes.change import Case, Change
+from diagnose.causes.engine_changes import (
     judge_connector,
     judge_oversized,
     judge_pool,
     judge_reset,
     judge_settings,
 )
-from diagnose.length_changes import judge_outputs, judge_prompts
-from diagnose.mix_changes import judge_adapters, judge_priorities, judge_sharing
+from diagnose.causes.length_changes import judge_outputs, judge_prompts
+from diagnose.causes.mix_changes import judge_adapters, judge_priorities, judge_sharing
 
 JUDGES: tuple[Callable[[Case], Change], ...] = (
     judge_burst,

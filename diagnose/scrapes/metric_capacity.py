@@ -12,7 +12,7 @@ from math import ceil
 from diagnose.advice import VERIFY, prefix_cache, watermark, whole_prompt
 from diagnose.facts import EngineSettings
 from diagnose.finding import Action
-from diagnose.metric_facts import MetricFacts
+from diagnose.scrapes.metric_facts import MetricFacts
 
 MIN_FINISHED = 5
 """Requests that must have ended before their mean length says anything. Starting value."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from diagnose.causes.settings_diff import changed_settings
 from diagnose.facts import EngineSettings
-from diagnose.settings_diff import changed_settings
 
 
 def start(engine: int, **told: object) -> EngineSettings:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from diagnose.change import MAJORITY, Case, Change, rejected, unknown
+from diagnose.causes.change import MAJORITY, Case, Change, rejected, unknown
+from diagnose.causes.settings_diff import ChangedSetting
+from diagnose.causes.undo import Undo
 from diagnose.finding import CauseKind
-from diagnose.settings_diff import ChangedSetting
-from diagnose.undo import Undo
 from diagnose.words import connector_name, harmless, plural
 
 MAX_TOLD = 3

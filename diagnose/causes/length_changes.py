@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnose.change import Case, Change, rejected, unknown
-from diagnose.change_point import find_change
+from diagnose.causes.change import Case, Change, rejected, unknown
+from diagnose.causes.change_point import find_change
+from diagnose.causes.traffic import Ints, Traffic
+from diagnose.causes.undo import Undo, as_before
 from diagnose.finding import CauseKind
-from diagnose.traffic import Ints, Traffic
-from diagnose.undo import Undo, as_before
 from diagnose.words import count
 
 MIN_LENGTH_RATIO = 1.25

@@ -7,13 +7,13 @@ from typing import Literal
 
 from diagnose.accounting import Accounting
 from diagnose.capacity import Capacity
+from diagnose.causes.history import History
+from diagnose.causes.traffic import Traffic
+from diagnose.causes.undo import Undo
 from diagnose.episodes import Episode
 from diagnose.facts import EngineSettings
 from diagnose.finding import CauseKind
-from diagnose.history import History
 from diagnose.reading import QueryLog, Scope
-from diagnose.traffic import Traffic
-from diagnose.undo import Undo
 
 MAJORITY = 0.5
 """Share of the preemptions, or of the pool, from which one thing counts as the reason."""

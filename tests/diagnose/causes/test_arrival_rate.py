@@ -7,9 +7,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from diagnose.arrival_rate import find_faster
+from diagnose.causes.arrival_rate import find_faster
+from diagnose.causes.traffic import Ints
 from diagnose.reading import NS
-from diagnose.traffic import Ints
 
 
 def arrivals(seed: int, *stretches: tuple[float, float]) -> Ints:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnose.change import MAJORITY, Case, Change, rejected
-from diagnose.change_point import find_change
+from diagnose.causes.change import MAJORITY, Case, Change, rejected
+from diagnose.causes.change_point import find_change
+from diagnose.causes.traffic import Ints
+from diagnose.causes.undo import Undo, thinned
 from diagnose.finding import CauseKind
 from diagnose.reading import read_row
-from diagnose.traffic import Ints
-from diagnose.undo import Undo, thinned
 from diagnose.words import percent, plural
 
 MIN_SHARING_LOST = 0.2

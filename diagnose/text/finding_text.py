@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from diagnose.accounting import Accounting
-from diagnose.effects_text import write_effects
 from diagnose.finding import Evidence, Finding, Link, Rejected, Share
-from diagnose.lines import SHAPES, WIDTH, Report, Role
-from diagnose.metric_report import account_line
+from diagnose.text.effects_text import write_effects
+from diagnose.text.lines import SHAPES, WIDTH, Report, Role
+from diagnose.text.metric_report import account_line
 from diagnose.words import NOT_MEASURED, count, duration, percent, plural, time_of_day
 
 _LABEL = 12

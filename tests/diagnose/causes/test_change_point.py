@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.change_point import MIN_SIDE, find_change
+from diagnose.causes.change_point import MIN_SIDE, find_change
 
 
 def test_a_step_is_found_where_it_is() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from diagnose.causes.settings_diff import ChangedSetting, changed_settings
 from diagnose.facts import EngineSettings
 from diagnose.reading import QueryLog, Scope, read_row, read_rows
-from diagnose.settings_diff import ChangedSetting, changed_settings
 from telemetry.vocabulary import EventKind
 
 MIN_REQUESTS = 20

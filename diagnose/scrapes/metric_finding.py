@@ -22,9 +22,9 @@ from diagnose.finding import (
     Severity,
     Span,
 )
-from diagnose.metric_facts import MIN_SCRAPES, MetricFacts, Stretch
 from diagnose.rule import Context, Rule
 from diagnose.saying import finding
+from diagnose.scrapes.metric_facts import MIN_SCRAPES, MetricFacts, Stretch
 from diagnose.words import plural
 
 

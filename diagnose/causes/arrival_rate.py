@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.traffic import Ints
+from diagnose.causes.traffic import Ints
 
 NUM_BINS = 96
 """Moments at which a stretch may begin or end."""
