@@ -1,7 +1,7 @@
 """The fault matrix: are the rules right about runs whose fault is known, because it was made?
 
     python -m benchmarks.faults                       every scenario, seeds 100 to 102, two loads
-    python -m benchmarks.faults --seed 0-99 --only kv-preemption-thrash --load 0.8 --load 1.3
+    python -m benchmarks.faults --seed 0-99 --only kv-preemption-thrash --load 0.8 1.3
 
 Each scenario (`benchmarks/provoking/scenarios`) makes a run with a fault, with something that looks
 like one, or with none, at several loads and seeds; all rules judge its log. What they have to say

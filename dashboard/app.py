@@ -25,6 +25,7 @@ def _shown(draw: Callable[[Page], None], current: str) -> None:
             return
         header.draw(page, current)
         draw(page)
+        page.work_out()
     except StepscopeError as error:
         states.unreadable(error)
 

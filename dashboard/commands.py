@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import socket
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -65,8 +67,14 @@ def run_dashboard(args: argparse.Namespace) -> int:
     print(f"dashboard  {address}\nlog        {args.log}\nCtrl-C ends it", flush=True)
     if args.host not in LOOPBACK and args.login != "oidc":
         print(f"▲ whoever reaches {args.host}:{args.port} can read this log", flush=True)
+    threading.Thread(target=_load_pages, name="stepscope-pages", daemon=True).start()
     bootstrap.run(str(script), False, [], chosen)
     return 0
+
+
+def _load_pages() -> None:
+    """Imports what the pages need before somebody asks for one: it takes a second or more."""
+    importlib.import_module("dashboard.app")
 
 
 def _check_free(host: str, port: int) -> None:
@@ -99,7 +107,8 @@ def _find(log: Path, finding_id: str) -> Finding:
     from telemetry.store import open_log
 
     with open_log(log) as opened:
-        findings = diagnose(opened, rules=chosen_rules(None, log)).findings
+        rules = chosen_rules(None, log)
+        findings = diagnose(opened, rules=rules, effort="none").findings
     for finding in findings:
         if finding.id == finding_id:
             return finding

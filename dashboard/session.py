@@ -19,6 +19,7 @@ import streamlit as st
 from dashboard import address, source
 from dashboard.colours import Theme
 from dashboard.starts import EngineStart, engine_label, one_row, read_engines
+from diagnose.causes.attribution import Effort
 from diagnose.changes import Explanation
 from diagnose.diagnosis import Diagnosis, EngineDiagnosis, diagnose, read_context
 from diagnose.reading import Scope
@@ -32,6 +33,8 @@ DEFAULT_WIDTH = 1384
 """Pixels between the margins of a page at 1440 px."""
 MAX_CACHED = 400
 WAS_LIVE = "was_live"
+WORKED_OUT = "worked_out"
+"""Windows whose preemptions have been shared out in this visit."""
 
 
 @dataclass(frozen=True)
@@ -68,25 +71,51 @@ class Page:
         found = self.whole_diagnosis()
         return found.engines[0] if found.engines else None
 
+    @property
+    def effort(self) -> Effort:
+        """How much is replayed: nothing on a live log, and nothing on the first look at another.
+
+        A replay takes seconds: the page shows what it knows, then `work_out` has the rest.
+        """
+        worked_out = st.session_state.get(WORKED_OUT, frozenset())
+        return "usual" if not self.is_live and self._key in worked_out else "none"
+
+    @property
+    def _key(self) -> tuple[int, int, int]:
+        return self.scope.engine, self.scope.start_ts, self.scope.end_ts
+
     def whole_diagnosis(self) -> Diagnosis:
         """Returns the same as a report is made from it."""
-        scope = self.scope
-        key = (scope.engine, scope.start_ts, scope.end_ts)
         if self.is_live:
-            return _diagnose(self.log, *key)
-        return _cached_diagnosis(str(self.path), source.stamp_of(self.path), *key, self.log)
+            return _diagnose(self.log, *self._key, self.effort)
+        return self._cached_diagnosis(self.effort)
+
+    def _cached_diagnosis(self, effort: Effort) -> Diagnosis:
+        stamp = source.stamp_of(self.path)
+        return _cached_diagnosis(str(self.path), stamp, *self._key, effort, self.log)
+
+    def work_out(self) -> None:
+        """Replays what the first look has left out, and draws the page anew if it was anything."""
+        if self.is_live or self.effort != "none":
+            return
+        first = self.whole_diagnosis()
+        if not any(engine.accounting.num_from_kv for engine in first.engines):
+            return
+        with st.spinner("Replaying the load: what made the preemptions, what would avoid them …"):
+            self._cached_diagnosis("usual")
+        known = st.session_state.get(WORKED_OUT, frozenset())
+        st.session_state[WORKED_OUT] = known | {self._key}
+        st.rerun()
 
     def explanation(self) -> tuple[Explanation, int] | None:
         """Returns every candidate for the worst storm's cause, and how many it evicted.
 
         None without a storm.
         """
-        scope = self.scope
-        key = (scope.engine, scope.start_ts, scope.end_ts)
         if self.is_live:
-            return _explain(self.log, *key)
+            return _explain(self.log, *self._key, self.effort)
         stamp = source.stamp_of(self.path)
-        return _cached_explanation(str(self.path), stamp, *key, self.log)
+        return _cached_explanation(str(self.path), stamp, *self._key, self.effort, self.log)
 
     def refreshed(self) -> Page:
         """Returns the same page with what has been written since; closed pages do not change."""
@@ -202,28 +231,43 @@ def _cached_frame(path: str, stamp: source.Stamp, sql: str, given: str, _log: Lo
     return _frame(_log, sql, json.loads(given))
 
 
-def _diagnose(log: Log, engine: int, start_ts: int, end_ts: int) -> Diagnosis:
+def _diagnose(log: Log, engine: int, start_ts: int, end_ts: int, effort: Effort) -> Diagnosis:
     window = Window(start_ts=start_ts, end_ts=end_ts)
-    return diagnose(log, window, engines=[engine], rules=chosen_rules(None, log.target))
+    rules = chosen_rules(None, log.target)
+    return diagnose(log, window, engines=[engine], rules=rules, effort=effort)
 
 
 @st.cache_data(show_spinner=False, max_entries=40)
 def _cached_diagnosis(
-    path: str, stamp: source.Stamp, engine: int, start_ts: int, end_ts: int, _log: Log
+    path: str,
+    stamp: source.Stamp,
+    engine: int,
+    start_ts: int,
+    end_ts: int,
+    effort: Effort,
+    _log: Log,
 ) -> Diagnosis:
-    return _diagnose(_log, engine, start_ts, end_ts)
+    return _diagnose(_log, engine, start_ts, end_ts, effort)
 
 
-def _explain(log: Log, engine: int, start_ts: int, end_ts: int) -> tuple[Explanation, int] | None:
-    storm = read_context(log, Window(start_ts=start_ts, end_ts=end_ts), engine).storm
+def _explain(
+    log: Log, engine: int, start_ts: int, end_ts: int, effort: Effort
+) -> tuple[Explanation, int] | None:
+    storm = read_context(log, Window(start_ts=start_ts, end_ts=end_ts), engine, effort).storm
     return None if storm is None else (storm.explanation, storm.account.num_rows)
 
 
 @st.cache_data(show_spinner=False, max_entries=40)
 def _cached_explanation(
-    path: str, stamp: source.Stamp, engine: int, start_ts: int, end_ts: int, _log: Log
+    path: str,
+    stamp: source.Stamp,
+    engine: int,
+    start_ts: int,
+    end_ts: int,
+    effort: Effort,
+    _log: Log,
 ) -> tuple[Explanation, int] | None:
-    return _explain(_log, engine, start_ts, end_ts)
+    return _explain(_log, engine, start_ts, end_ts, effort)
 
 
 def behind_seconds(page: Page) -> float:

@@ -27,6 +27,9 @@ MIN_WAITING_STEPS = 0.5
 """Share of the steps with a queue that goes with it. Starting value."""
 MIN_QUEUED_SHARE = 0.25
 """Share of the requests' time in the queue that is worth a word. Starting value."""
+MIN_QUEUED_REQUESTS = 0.1
+"""Share of the requests that spent as much of their own time there: a few late ones are no stall.
+Starting value."""
 
 STILL_SQL = """
 WITH still AS (
@@ -55,19 +58,30 @@ SELECT count(*) AS n,
 FROM quarters
 """
 
-QUEUED_SQL = """
-SELECT sum(spent) FILTER (phase = 'queued')::BIGINT AS queued_ns, sum(spent)::BIGINT AS all_ns,
+QUEUED_SQL = f"""
+WITH spent AS (
+    SELECT request, phase, reason,
+           least(coalesce(end_ts, {{end}}), {{end}}) - greatest(start_ts, {{start}}) AS ns
+    FROM request_intervals
+    WHERE engine = {{engine}} AND phase <> 'load'
+      AND start_ts <= {{end}} AND coalesce(end_ts, {{end}}) >= {{start}}
+), shares AS (
+    SELECT coalesce(sum(ns) FILTER (phase = 'queued'), 0) / greatest(sum(ns), 1) AS share
+    FROM spent GROUP BY request
+), paused AS (  -- an operator's pause leaves no budget
+    SELECT num_waiting, token_budget,
+           coalesce(lead(ts) OVER (ORDER BY step), {{end}}) - ts AS ns
+    FROM steps WHERE {{where}}
+)
+SELECT sum(ns) FILTER (phase = 'queued')::BIGINT AS queued_ns, sum(ns)::BIGINT AS all_ns,
+       (SELECT sum(num_waiting * ns)::BIGINT FROM paused WHERE token_budget = 0) AS paused_ns,
+       (SELECT count(*) FILTER (share >= {MIN_QUEUED_SHARE}) / greatest(count(*), 1) FROM shares)
+           AS queued_requests_ratio,
        mode(reason) FILTER (phase = 'queued' AND reason <> 'not_visited') AS reason,
        (SELECT mode(stop_reason_name(stop_reason)) FROM steps
-        WHERE {where} AND num_waiting > 0 AND stop_reason_name(stop_reason) <> 'queue_empty')
+        WHERE {{where}} AND num_waiting > 0 AND stop_reason_name(stop_reason) <> 'queue_empty')
            AS head_reason
-FROM (
-    SELECT phase, reason,
-           least(coalesce(end_ts, {end}), {end}) - greatest(start_ts, {start}) AS spent
-    FROM request_intervals
-    WHERE engine = {engine} AND phase <> 'load'
-      AND start_ts <= {end} AND coalesce(end_ts, {end}) >= {start}
-)
+FROM spent
 """
 
 
@@ -147,8 +161,9 @@ def _long_queue(context: Context) -> Stall | None:
     if steps.num_rows < MIN_STEPS or waiting < MIN_WAITING_STEPS:
         return None
     row: dict[str, Any] = context.row(QUEUED_SQL)
-    share = (row["queued_ns"] or 0) / max(row["all_ns"] or 0, 1)
-    if share < MIN_QUEUED_SHARE:
+    meant = row["paused_ns"] or 0
+    share = max((row["queued_ns"] or 0) - meant, 0) / max((row["all_ns"] or 0) - meant, 1)
+    if share < MIN_QUEUED_SHARE or row["queued_requests_ratio"] < MIN_QUEUED_REQUESTS:
         return None
     reason, what = row["reason"] or "an unrecorded reason", "for"
     if reason == "behind_head" and row["head_reason"] is not None:

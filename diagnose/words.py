@@ -27,6 +27,12 @@ def percent(ratio: float | None) -> str:
     return NOT_MEASURED if ratio is None else f"{100 * ratio:.1f} %"
 
 
+def signed_percent(ratio: float) -> str:
+    """Returns a change with its sign, such as `-17 %`; what rounds to nothing is `0 %`."""
+    rounded = round(100 * ratio)
+    return f"{rounded:+d} %" if rounded else "0 %"
+
+
 def plural(number: int, noun: str) -> str:
     """Returns `1 request`, `2 requests`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -32,12 +32,11 @@ from diagnose.replay.whatif_words import (
     clients_text,
     flags_of,
     headline,
-    signed_percent,
     value_text,
     why_withheld,
 )
 from diagnose.replay.workload import Workload
-from diagnose.words import plural, time_of_day
+from diagnose.words import plural, signed_percent, time_of_day
 from telemetry.errors import StepscopeError
 from telemetry.store import Log
 

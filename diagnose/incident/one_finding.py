@@ -27,7 +27,16 @@ from diagnose.text.effects_text import amount_of
 from diagnose.text.finding_text import PREEMPTION_RULES, number_of, threshold_of
 from diagnose.text.lines import SHAPES
 from diagnose.text.metric_report import account_line
-from diagnose.words import NOT_MEASURED, count, duration, harmless, percent, plural, stretch
+from diagnose.words import (
+    NOT_MEASURED,
+    count,
+    duration,
+    harmless,
+    percent,
+    plural,
+    signed_percent,
+    stretch,
+)
 
 MAX_PAID = 10
 """Requests in the table of those that paid; a cut is named."""
@@ -282,13 +291,18 @@ def _effects(finding: Finding) -> Iterator[Block]:
     """Yields what replays say that each change would do."""
     told = [action for action in finding.actions if action.predicted]
     if told:
-        rows = [("as it was", *(amount_of(each, each.before) for each in told[0].predicted))]
+        rows: list[tuple[Text, ...]] = [
+            ("as it was", *(amount_of(each, each.before) for each in told[0].predicted))
+        ]
         rows += [
-            (f"{action.flag} {action.new}", *(amount_of(e, e.after) for e in action.predicted))
+            (
+                code(f"{action.flag} {action.new}"),
+                *(amount_of(e, e.after) for e in action.predicted),
+            )
             for action in told
         ]
         error = ["error of the replay"]
-        error += ["–" if e.error is None else percent(e.error) for e in told[0].predicted]
+        error += ["–" if e.error is None else signed_percent(e.error) for e in told[0].predicted]
         head = ("replayed", *(effect.label for effect in told[0].predicted))
         yield Table("Predicted", head, (*rows, tuple(error)), frozenset(range(1, len(head))))
     if finding.prediction:

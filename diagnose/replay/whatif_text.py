@@ -13,12 +13,12 @@ from diagnose.replay.whatif_words import (
     clients_text,
     flags_of,
     headline,
-    signed_percent,
     value_text,
     why_withheld,
 )
 from diagnose.replay.workload import Workload
 from diagnose.text.lines import Report, Role
+from diagnose.words import signed_percent
 
 MAIN = (
     "num_preemptions",

@@ -8,6 +8,7 @@ from diagnose.replay.measures import Quantity
 from diagnose.replay.prediction import Predicted, Prediction, Trust
 from diagnose.replay.settable import SETTINGS
 from diagnose.replay.workload import Clients
+from diagnose.words import signed_percent
 
 MAX_PRICES = 2
 """Prices that a sentence names, the dearest first."""
@@ -116,12 +117,6 @@ def band(quantity: Quantity, low: float | None, high: float | None) -> str:
     first, last = amount(quantity, low), amount(quantity, high)
     number, _, unit = first.partition(" ")
     return f"{number if unit and last.endswith(f' {unit}') else first} to {last}"
-
-
-def signed_percent(ratio: float) -> str:
-    """Returns a share with its sign, `−17 %` as `-17 %`; what rounds to nothing is `0 %`."""
-    percent = round(100 * ratio)
-    return f"{percent:+d} %" if percent else "0 %"
 
 
 def _moved(each: Predicted) -> str:

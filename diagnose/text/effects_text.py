@@ -6,6 +6,7 @@ from diagnose.finding import Action, Effect, Finding
 from diagnose.replay.measures import QUANTITIES
 from diagnose.replay.whatif_words import amount
 from diagnose.text.lines import Report
+from diagnose.words import signed_percent
 
 _BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
 _LABEL = 38
@@ -29,7 +30,7 @@ def write_effects(report: Report, finding: Finding) -> None:
         after = [amount_of(each, each.after) for each in action.predicted]
         _row(report, _flag(action), after, widths)
     errors = ", ".join(
-        f"{each.label} {100 * each.error:+.0f} %" for each in first if each.error is not None
+        f"{each.label} {signed_percent(each.error)}" for each in first if each.error is not None
     )
     report.wrapped(f"replay error on this run: {errors}", 2, "muted")
     if not all(each.is_exact for each in first):

@@ -29,7 +29,8 @@ def retention_checks(path: Path, log: Log) -> Iterator[Check]:
     num_days = len({found.day for found in files})
     notice = find_collector(path)
     kept = f"; kept: {notice.kept}" if notice is not None and notice.kept else ""
-    yield Check("good", "size", f"{num_days:,} days in {bytes_text(size)}{kept}")
+    days = "day" if num_days == 1 else "days"
+    yield Check("good", "size", f"{num_days:,} {days} in {bytes_text(size)}{kept}")
     try:
         removed = log.query(_REMOVED)
     except QueryFailed:  # a live collector of an older version removes nothing

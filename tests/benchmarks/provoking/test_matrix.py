@@ -161,8 +161,8 @@ def test_runs_are_made_in_other_processes_and_judged_here(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written = tmp_path / "matrix.json"
-    one = ["--only", "scraped-light-traffic", "--seed", "1", "--load", "0.5"]
+    one = ["--only", "healthy-light-traffic-scraped", "--seed", "1", "--load", "0.5"]
     assert main([*one, "--json", str(written)]) == 0
     assert "no fault: clean    100.00% of 1" in capsys.readouterr().out
     (trial,) = json.loads(written.read_text())["trials"]
-    assert (trial["scenario"], trial["first"]) == ("scraped-light-traffic", "no-scheduler-fault")
+    assert (trial["scenario"], trial["first"]) == ("healthy-light-traffic-scraped", "no-scheduler-fault")
