@@ -46,7 +46,10 @@
       continue;
     }
     const box = element.getBoundingClientRect();
-    const isOff = element.closest("[disabled], [aria-disabled=true], style, script, canvas");
+    // The value over a slider's thumb belongs to the thumb, and is drawn above it, on the page.
+    const isOff = element.closest(
+      "[disabled], [aria-disabled=true], style, script, canvas, [data-testid=stSliderThumbValue]"
+    );
     if (isOff || box.width < 1 || box.height < 1) { continue; }
     const style = getComputedStyle(element);
     const isDrawn = element.closest("svg") !== null;
