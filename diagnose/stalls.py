@@ -27,6 +27,8 @@ MIN_WAITING_STEPS = 0.5
 """Share of the steps with a queue that goes with it. Starting value."""
 MIN_QUEUED_SHARE = 0.25
 """Share of the requests' time in the queue that is worth a word. Starting value."""
+MIN_QUEUE_NS = 5 * NS
+"""A shorter window tells nothing of a queue. Source: as for `seq-slot-limit`."""
 MIN_QUEUED_REQUESTS = 0.1
 """Share of the requests that spent as much of their own time there: a few late ones are no stall.
 Starting value."""
@@ -159,6 +161,8 @@ def _long_queue(context: Context) -> Stall | None:
     steps = context.steps
     waiting = (steps.num_steps_waiting or 0) / max(steps.num_steps, 1)
     if steps.num_rows < MIN_STEPS or waiting < MIN_WAITING_STEPS:
+        return None
+    if context.scope.duration_ns < MIN_QUEUE_NS:
         return None
     row: dict[str, Any] = context.row(QUEUED_SQL)
     meant = row["paused_ns"] or 0

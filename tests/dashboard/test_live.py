@@ -125,7 +125,7 @@ def test_the_page_follows_the_engine_by_itself(
     with dashboard(tmp_path / "log") as served, browsing.chromium() as browser:
         visit = browsing.Visit(browser, served, "dark")
         visit.wait_for_charts()
-        chip = visit.page.get_by_text("steps", exact=False).first
+        chip = visit.page.locator(".st-key-chip-window").first
         before = num_steps(chip.inner_text())
         until(lambda: num_steps(chip.inner_text()) > before)
         assert visit.complaints == []

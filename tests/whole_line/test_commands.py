@@ -66,7 +66,8 @@ def test_the_same_load_in_an_ample_pool_is_healthy(log: Path) -> None:
 
 
 def test_a_run_limited_by_its_slots_names_them_and_not_kv(log: Path) -> None:
-    record(log, "--requests", "80", "--blocks", "2000", "--max-num-seqs", "4")
+    slow = ("--step-seconds", "0.01")
+    record(log, "--requests", "80", "--blocks", "2000", "--max-num-seqs", "4", *slow)
     collect(log)
     seen = diagnosed(log)
     assert [finding["rule"] for finding in seen["findings"]] == ["seq-slot-limit"]
