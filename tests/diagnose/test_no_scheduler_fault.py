@@ -4,6 +4,7 @@ from diagnose.diagnosis import diagnose
 from diagnose.finding import Severity
 from telemetry.vocabulary import EventKind, Phase, StopReason
 from tests.diagnose.logs import described, log_of, pressed, steps
+from tests.telemetry.log_builder import LogBuilder
 
 SECOND = 1_000_000_000
 
@@ -90,12 +91,21 @@ def test_a_queue_that_only_grows_is_undetermined_and_names_the_stop() -> None:
 
 
 def test_a_long_queue_names_what_its_head_waited_for() -> None:
+    sentence = diagnose(log_of(_queue_of(step_ns=SECOND // 10))).verdict.sentence
+    assert "mostly behind a head that waited for kv_watermark" in sentence
+
+
+def test_a_queue_of_two_seconds_is_none_to_speak_of() -> None:
+    diagnosis = diagnose(log_of(_queue_of(step_ns=SECOND // 100)))
+    assert "kv_watermark" not in diagnosis.verdict.sentence
+
+
+def _queue_of(*, step_ns: int) -> LogBuilder:
     log = described()
+    log.step_ns = step_ns
     for request in range(20):
         log.arrived(request, num_prompt_tokens=64, max_tokens=64)
-    steps(log, 200, waiting=20, stop=StopReason.kv_watermark, head_request=0)
-    sentence = diagnose(log_of(log)).verdict.sentence
-    assert "mostly behind a head that waited for kv_watermark" in sentence
+    return steps(log, 200, waiting=20, stop=StopReason.kv_watermark, head_request=0)
 
 
 def test_a_queue_that_grows_and_empties_is_no_fault() -> None:
