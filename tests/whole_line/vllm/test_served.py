@@ -156,7 +156,7 @@ def test_the_storm_is_named_with_its_evidence(vllm: RecordedVllm, storm: Storm) 
 @pytest.fixture(scope="module")
 def slots(vllm: RecordedVllm, storm: Storm) -> Stretch:
     """Requests of one block each, far more than may run at once: half of the pool stays free."""
-    return vllm.play([completion(2000 + seed, 12, 18) for seed in range(320)])
+    return vllm.play([completion(2000 + seed, 12, 18) for seed in range(1200)])
 
 
 def test_slots_are_what_holds_admission_up(vllm: RecordedVllm, slots: Stretch) -> None:
