@@ -36,7 +36,7 @@ Effort = Literal["none", "usual", "thorough"]
 """How much a diagnosis may replay: nothing, what leaves it quick, or all that there is."""
 WORK_LIMIT = 24_000
 """Scheduler steps that all replays of a diagnosis may take together: about two seconds of CPU."""
-LEAST_WORK = 6_000
+LEAST_WORK = 1_500
 """The same where the window itself is long, so that a day of an engine stays under 5 s."""
 LONG_WINDOW = 50
 """A window of so many steps costs as much to judge as one replayed step."""
