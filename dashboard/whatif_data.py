@@ -30,9 +30,7 @@ CHARTED = {
 }
 """Quantities that have a chart, and what stands beside their names."""
 SCANNED = tuple(
-    name
-    for name in SETTINGS
-    if name not in ("max_num_active_seqs", "max_num_scheduled_tokens", "scheduler_reserve_full_isl")
+    name for name in SETTINGS if name not in ("max_num_active_seqs", "max_num_scheduled_tokens")
 )
 """Settings that have values to try."""
 

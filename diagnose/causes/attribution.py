@@ -37,7 +37,9 @@ Effort = Literal["none", "usual", "thorough"]
 WORK_LIMIT = 24_000
 """Scheduler steps that all replays of a diagnosis may take together: about two seconds of CPU."""
 LEAST_WORK = 1_500
-"""The same where the window itself is long, so that a day of an engine stays under 5 s."""
+"""The same where the window itself is long, so that a day of an engine stays under 5 s. It is
+enough for a short episode alone: of others, a day's diagnosis names the command that replays them.
+"""
 LONG_WINDOW = 50
 """A window of so many steps costs as much to judge as one replayed step."""
 MAX_SEEDS = 3

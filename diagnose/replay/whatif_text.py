@@ -14,7 +14,6 @@ from diagnose.replay.whatif_words import (
     flags_of,
     headline,
     value_text,
-    why_withheld,
 )
 from diagnose.replay.workload import Workload
 from diagnose.text.lines import Report, Role
@@ -192,11 +191,6 @@ def write_smallest(report: Report, steps: Sequence[Step]) -> None:
             f"  {named}",
         )
         report.wrapped(told, 10, "muted")
-
-
-def withheld_reason(each: Predicted) -> str:
-    """Returns why a quantity has no number, as a sentence."""
-    return f"{each.quantity.label} is withheld, {why_withheld(each)}."
 
 
 def _goal(share: float) -> str:

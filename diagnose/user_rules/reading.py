@@ -34,8 +34,6 @@ _ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+")
 _NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _UNDERLINE = re.compile(r"^-{3,}\s*$", re.MULTILINE)
 _RESERVED = ("not-enough-data", "undetermined", "no-scheduler-fault")
-SPAN_COLUMNS = ("opened_ts", "last_ts")
-"""Columns with which a statement may say since when it was so, and until when."""
 
 
 def read_rule(path: Path) -> UserRule:

@@ -25,8 +25,6 @@ MIN_WAITING = 2
 """Most that waited at once, at least. Starting value."""
 FULL_KV = 0.85
 """KV gauge from which blocks may be what they wait for. Source: playbook, `seq-slot-limit`."""
-SLOTS_TAKEN = 0.98
-"""Part of the slots from which they may be. Source: playbook, `seq-slot-limit`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
