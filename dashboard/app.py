@@ -79,9 +79,12 @@ def show_sql() -> None:
     _shown(sql.draw, "sql")
 
 
-def go_to_overview() -> None:
-    """An address without a page means the first one."""
-    st.switch_page(st.session_state["pages"]["overview"])
+def show_first() -> None:
+    """An address without a page means the first one.
+
+    Trap: sending the reader on with `st.switch_page` takes back a click that comes meanwhile.
+    """
+    show_overview()
 
 
 def main() -> None:
@@ -99,7 +102,7 @@ def main() -> None:
         "sql": st.Page(show_sql, title="SQL", url_path="sql"),
     }
     st.session_state["pages"] = pages
-    home = st.Page(go_to_overview, title="Stepscope", default=True, visibility="hidden")
+    home = st.Page(show_first, title="Stepscope", default=True, visibility="hidden")
     chosen = st.navigation([home, *pages.values()], position="top")
     st.html(style.sheet(session.theme()))
     width.measure()

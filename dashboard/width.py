@@ -9,25 +9,42 @@ from typing import Any
 import streamlit as st
 
 ROUND_TO = 8
+MAX_WAIT_MS = 5_000
+"""How long a report waits at most for the page that was asked for. Trap: one that is sent between a
+click on a link and the new page names the old page, and takes the reader back to it."""
 _SCRIPT = """
 export default function (component) {
   const main = document.querySelector('[data-testid="stMainBlockContainer"]');
   if (!main) { return; }
   let told = null;
+  let timer = null;
+  let leaving = null;
+  const clicked = (event) => {
+    const link = event.target.closest('a[href]');
+    if (!link || link.target === '_blank' || link.pathname === location.pathname) { return; }
+    leaving = { path: location.pathname, until: performance.now() + MAX_WAIT_MS };
+  };
+  const isLeaving = () =>
+    leaving && location.pathname === leaving.path && performance.now() < leaving.until;
   const tell = () => {
+    if (isLeaving()) { later(); return; }
     const style = getComputedStyle(main);
     const inner = main.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
     const width = Math.floor(inner / ROUND_TO) * ROUND_TO;
     if (width > 0 && width !== told) { told = width; component.setStateValue('width', width); }
   };
-  let timer = null;
   const later = () => { clearTimeout(timer); timer = setTimeout(tell, 150); };
   const observer = new ResizeObserver(later);
   observer.observe(main);
+  document.addEventListener('click', clicked, true);
   tell();
-  return () => { observer.disconnect(); clearTimeout(timer); };
+  return () => {
+    document.removeEventListener('click', clicked, true);
+    observer.disconnect();
+    clearTimeout(timer);
+  };
 }
-""".replace("ROUND_TO", str(ROUND_TO))
+""".replace("ROUND_TO", str(ROUND_TO)).replace("MAX_WAIT_MS", str(MAX_WAIT_MS))
 
 
 @cache

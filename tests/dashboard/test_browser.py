@@ -45,7 +45,6 @@ def test_the_overview_is_drawn_and_says_the_verdict(
 ) -> None:
     visit = Visit(browser, served, theme)
     visit.page.get_by_text("The KV pool holds 9 of these requests to their end").wait_for()
-    visit.page.wait_for_url("**/overview")
     visit.wait_for_charts()
     for colour in (colours.EVICTED, colours.USEFUL, colours.LOST):
         visit.wait_for_colour(colour.of(theme))
