@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.whatif.judging import measured
-from benchmarks.whatif.runs import RUNS, Run
+from benchmarks.whatif.playing import is_played
+from benchmarks.whatif.proof import Told
+from benchmarks.whatif.runs import Run
 from diagnose.replay.measures import QUANTITIES, Measures, Quantity
 from diagnose.replay.whatif_words import amount
 
@@ -21,19 +23,22 @@ _SHOWN = (
     "output_tokens_per_second",
 )
 
-Told = dict[str, dict[str, Any]]
 
-
-def report(folder: Path, told: Told) -> list[str]:
+def report(folder: Path, told: Told, runs: Sequence[Run]) -> list[str]:
     """Returns all tables."""
-    return [*_backtests(told), "", *_errors(told), "", *_proof(folder, told)]
+    told = {run.name: told[run.name] for run in runs if _is_of(run, told)}
+    return [*_backtests(told, runs), "", *_errors(told), "", *_proof(folder, told, runs)]
 
 
-def _backtests(told: Told) -> Iterator[str]:
+def _is_of(run: Run, told: Told) -> bool:
+    return run.name in told and told[run.name]["seed"] == run.seed
+
+
+def _backtests(told: Told, runs: Sequence[Run]) -> Iterator[str]:
     yield "| run | seed | clients (detected) | requests | step | recorded | replayed | error |"
     yield "|---|--:|---|--:|--:|--:|--:|--:|"
     num_right = num_all = 0
-    for run in RUNS:
+    for run in runs:
         if run.name not in told:
             yield f"| {run.name} | {run.seed} | not played | | | | | |"
             continue
@@ -58,11 +63,9 @@ def _errors(told: Told) -> Iterator[str]:
     """Yields the back-test's error of every quantity."""
     yield f"| run | {' | '.join(quantity.label for quantity in QUANTITIES)} |"
     yield f"|---|{'--:|' * len(QUANTITIES)}"
-    for run in RUNS:
-        if run.name in told:
-            one = told[run.name]
-            cells = [_error(one["quantities"][quantity.name]) for quantity in QUANTITIES]
-            yield f"| {run.name} | {' | '.join(cells)} |"
+    for name, one in told.items():
+        cells = [_error(one["quantities"][quantity.name]) for quantity in QUANTITIES]
+        yield f"| {name} | {' | '.join(cells)} |"
 
 
 def _error(numbers: dict[str, Any]) -> str:
@@ -70,16 +73,19 @@ def _error(numbers: dict[str, Any]) -> str:
     return "–" if error is None else f"{100 * error:+.0f} %"
 
 
-def _proof(folder: Path, told: Told) -> Iterator[str]:
+def _proof(folder: Path, told: Told, runs: Sequence[Run]) -> Iterator[str]:
     """Yields what was predicted beside what was measured, and counts wrong signs."""
     shown = [quantity for quantity in QUANTITIES if quantity.name in _SHOWN]
     yield f"| run | change | {' | '.join(quantity.label for quantity in shown)} |"
     yield f"|---|---|{'---|' * len(shown)}"
     signs = _Signs()
-    for run in RUNS:
+    for run in runs:
         if run.name not in told:
             continue
         one = told[run.name]
+        if not is_played(run, folder, is_changed=True):
+            yield f"| {run.name} | {_change(run)} | not made |"
+            continue
         try:
             _, after = measured(run, folder)
         except (OSError, ValueError) as error:

@@ -22,13 +22,20 @@ _ABORTS = (FinishReason.abort_client, FinishReason.abort_api, FinishReason.abort
 _ON_THE_WAY = 0.05
 """This share of the requests waited for nothing between their receipt and the scheduler."""
 
+_EDGE = 0.1
+"""This share of a step is its edge. Who is taken in so soon behind a step came while it ran."""
+
 _REQUESTS = """
 SELECT a.request, a.request_id, a.ts, a.arrival_time, a.num_prompt_tokens, a.max_tokens,
   a.priority, a.adapter, a.salt_key, a.reads_cache, a.grammar_key, a."session" IS NOT NULL
     AS is_session, a.reason AS blocked_by, a.item_keys, a.item_positions, a.item_embeds,
   a.prefix_request, a.num_shared_tokens, f.ts AS finished_ts, f.reason, f.num_output_tokens,
-  f.drafts_placed, f.drafts_accepted
+  f.drafts_placed, f.drafts_accepted, s.ts AS step_ts, s.updated_ts AS step_end_ts
 FROM request_arrivals a
+ASOF LEFT JOIN (
+  SELECT ts, CASE WHEN num_scheduled_tokens > 0 THEN updated_ts END AS updated_ts
+  FROM steps WHERE {where}
+) s ON s.ts <= a.ts
 LEFT JOIN request_finishes f ON f.engine = a.engine AND f.request = a.request
 WHERE a.engine = {engine} AND a.ts <= {end} AND (f.ts IS NULL OR f.ts >= {start})
   AND a.num_steps_in_flight IS NOT NULL
@@ -39,14 +46,23 @@ _EVENT_KINDS = (
     *(EventKind.lookup_pending, EventKind.lookup_answered, EventKind.load_started),
     *(EventKind.load_finished, EventKind.load_failed, EventKind.load_timed_out),
     *(EventKind.ack_wait_started, EventKind.ack_received, EventKind.lease_expired),
-    EventKind.preempted,
+    *(EventKind.save_started, EventKind.save_finished, EventKind.preempted),
 )
 _EVENTS = f"""
-SELECT request, kind, ts, connector, is_async, num_tokens, num_hit_tokens
-FROM request_events WHERE {{where}} AND request IS NOT NULL
-  AND kind IN ({", ".join(str(int(kind)) for kind in _EVENT_KINDS)})
-ORDER BY seq
+WITH told AS (
+  SELECT seq, request, kind, step, ts, connector, is_async, num_tokens, num_hit_tokens
+  FROM request_events WHERE {{where}} AND request IS NOT NULL
+    AND kind IN ({", ".join(str(int(kind)) for kind in _EVENT_KINDS)})
+), taken_in AS (
+  SELECT step, CASE WHEN num_scheduled_tokens > 0 THEN updated_ts - ts ELSE 0 END AS step_ns
+  FROM steps WHERE {{where}}
+)
+SELECT t.*, min(t.ts) OVER (PARTITION BY t.step, t.kind) AS together_ts,
+  greatest(0, coalesce(s.step_ns, 0)) AS step_ns
+FROM told t ASOF LEFT JOIN taken_in s ON s.step <= t.step
+ORDER BY t.seq
 """
+"""`together_ts` is equal for what a step did at one go; `step_ns` is how long it computed."""
 # Steps in which a request may have been given an output, up to a moment: those since its first one,
 # but for the time that it was out.
 _PROGRESS = """
@@ -105,30 +121,48 @@ def read_requests(
     works = [
         _work_of(row, scope, told.get(row["request"], []), before, after, config) for row in rows
     ]
-    works = _before_the_wait_for_a_step(works, step_ns)
+    works = _before_the_wait_for_a_step(works, rows, scope.start_ts, step_ns)
     works.sort(key=lambda work: (work.arrived_ns >= 0, not work.was_running, work.arrived_ns))
     return works, sessions
 
 
-def _before_the_wait_for_a_step(works: list[WorkRequest], step_ns: int) -> list[WorkRequest]:
+def _before_the_wait_for_a_step(
+    works: list[WorkRequest], rows: list[Row], start_ts: int, step_ns: int
+) -> list[WorkRequest]:
     """Returns the requests with arrivals as they would be if no step had been under way.
 
     A request is taken in between two steps. What it waited for that beyond the time that all take
     on their way is no part of when it came: a replay has steps of its own, and makes it wait again.
+    One that came while a step computed something is let come clearly within it, so that a replay
+    whose steps are a little longer or shorter takes it in behind the same one.
     """
     late = [work.received_before_ns for work in works if work.received_before_ns > 0]
     usual = int(np.quantile(late, _ON_THE_WAY)) if late else 0
     moved = []
-    for work in works:
+    for work, row in zip(works, rows, strict=True):
         waited = min(max(0, work.received_before_ns - usual), step_ns)
         if 0 <= waited <= work.arrived_ns:
+            came = work.arrived_ns - waited
             work = replace(
                 work,
-                arrived_ns=work.arrived_ns - waited,
+                arrived_ns=came,
                 received_before_ns=work.received_before_ns - waited,
+                off_edge_ns=_within(came, row, start_ts) - came,
             )
         moved.append(work)
     return moved
+
+
+def _within(came_ns: int, row: Row, start_ts: int) -> int:
+    """Returns when a request came, not at the edge of the step behind which it was taken in."""
+    if row["step_end_ts"] is None or row["step_end_ts"] > row["ts"]:
+        return came_ns
+    begin: int = row["step_ts"] - start_ts
+    end: int = row["step_end_ts"] - start_ts
+    edge = int((end - begin) * _EDGE)
+    if row["ts"] - row["step_end_ts"] > edge or begin < 0:
+        return came_ns
+    return min(max(came_ns, begin + edge), end - edge)
 
 
 def _work_of(
@@ -209,11 +243,15 @@ def _blocked_ns(row: Row, events: list[Row]) -> int:
 
 
 def _transfers_of(events: list[Row]) -> Transfers:
-    """Returns what a connector did for one request."""
-    asked = answered = started = acked = None
+    """Returns what a connector did for one request.
+
+    That a transfer has ended is told by the next step; on the whole it ended in the middle of it.
+    """
+    asked = answered = started = acked = saving = None
     num_preemptions, ack_ns = 0, None
     answers: list[Answer] = []
     load_ns: list[int | None] = []
+    save_ns: list[int] = []
     for event in events:
         match event["kind"]:
             case EventKind.lookup_pending:
@@ -229,24 +267,35 @@ def _transfers_of(events: list[Row]) -> Transfers:
             case EventKind.preempted:
                 num_preemptions += 1
             case EventKind.load_started:
-                started = event["ts"]
+                started = event["together_ts"]
             case EventKind.load_finished if started is not None:
-                load_ns.append(event["ts"] - started)
+                load_ns.append(_ended(event) - started)
                 started = None
             case EventKind.load_failed | EventKind.load_timed_out if started is not None:
                 load_ns.append(None)
                 started = None
+            case EventKind.save_started:
+                saving = event["together_ts"]
+            case EventKind.save_finished if saving is not None:
+                save_ns.append(max(0, _ended(event) - saving))
+                saving = None
             case EventKind.ack_wait_started:
                 acked = event["ts"]
             case EventKind.ack_received | EventKind.lease_expired if acked is not None:
-                ack_ns = event["ts"] - acked
+                ack_ns = max(0, _ended(event) - acked)
     waited = answered - asked if asked is not None and answered is not None else 0
     return Transfers(
         answers=tuple(answers),
         lookup_ns=max(0, waited),
         load_ns=tuple(load_ns),
         ack_ns=ack_ns,
+        save_ns=tuple(save_ns),
     )
+
+
+def _ended(event: Row) -> int:
+    ended: int = event["together_ts"] - event["step_ns"] // 2
+    return ended
 
 
 def _progress(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from statistics import median_low
 
 from diagnose.replay.workload import WorkRequest
 from engine.request import Request
@@ -17,7 +18,7 @@ class SimulatedConnector:
     """
 
     def __init__(
-        self, works: list[WorkRequest], clock: Callable[[], int], latency_factor: float
+        self, works: Sequence[WorkRequest], clock: Callable[[], int], latency_factor: float
     ) -> None:
         self._works = works
         self._clock = clock
@@ -25,17 +26,20 @@ class SimulatedConnector:
         self._asked: dict[int, int] = {}
         self._num_loads: dict[int, int] = {}
         self._begun_lookups: list[int] = []
+        loads = [taken for work in works for taken in work.transfers.load_ns if taken is not None]
+        self._typical_load_ns = median_low(loads) if loads else 0
+
+    # ----------------------------------------------------------------------- asked by the scheduler
 
     def num_external_tokens(self, request: Request, num_local_tokens: int) -> int | None:
-        transfers = self._works[request.number].transfers
         if request.number not in self._asked:
-            end = self._clock() + int(transfers.lookup_ns * self._factor)
+            lookup_ns = self._works[request.number].transfers.lookup_ns
+            end = self._clock() + int(lookup_ns * self._factor)
             self._asked[request.number] = end
             self._begun_lookups.append(end)
         if self._clock() < self._asked[request.number]:
             return None
-        answer = transfers.answer(request.num_preemptions)
-        reach = 0 if answer is None else min(answer.reach, request.num_tokens)
+        reach = min(self._reach(request, num_local_tokens), request.num_tokens)
         return max(0, reach - num_local_tokens)
 
     def loads_async(self, request: Request) -> bool:
@@ -44,6 +48,13 @@ class SimulatedConnector:
 
     def delays_free(self, request: Request) -> bool:
         return self._works[request.number].transfers.ack_ns is not None
+
+    def _reach(self, request: Request, num_local_tokens: int) -> int:
+        """Returns up to which token it has KV."""
+        answer = self._works[request.number].transfers.answer(request.num_preemptions)
+        return 0 if answer is None else answer.reach
+
+    # -------------------------------------------------------------------------- asked by the replay
 
     def take_begun_lookups(self) -> list[int]:
         """Returns when the look-ups that were begun since the last call are answered."""
@@ -55,11 +66,13 @@ class SimulatedConnector:
         recorded = self._works[request].transfers.load_ns
         nth = self._num_loads.get(request, 0)
         self._num_loads[request] = nth + 1
-        if not recorded:
-            return 0, False
-        taken = recorded[min(nth, len(recorded) - 1)]
+        taken = recorded[min(nth, len(recorded) - 1)] if recorded else self._typical_load_ns
         return int((taken or 0) * self._factor), taken is None
 
-    def ack_ns(self, request: int) -> int:
-        """Returns how long the blocks of a request that has ended are still being sent."""
-        return int((self._works[request].transfers.ack_ns or 0) * self._factor)
+    def ack_ns(self, request: Request) -> int | None:
+        """Returns how long the blocks of a request that has ended are still being sent.
+
+        None where they are not.
+        """
+        ack_ns = self._works[request.number].transfers.ack_ns
+        return None if ack_ns is None else int(ack_ns * self._factor)

@@ -17,6 +17,8 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 
+import numpy as np
+
 MAX_TOKEN = 1 << 31
 """Token ids are 32-bit; beyond two thousand million different tokens they come round again."""
 
@@ -79,15 +81,16 @@ class MadeUpTokens:
     def tokens(self, request: int, text: int, begin: int, end: int) -> array[int]:
         """Returns the tokens [begin, end) of a request's text number `text`, from 0."""
         tokens = array("i")
+        size = self._block_size
         while begin < end:
             source, limit = self._latest(request, text, begin)
-            index, offset = divmod(begin, self._block_size)
-            self._grow(source, index + 1)
-            stop = min(end, begin - offset + self._block_size, limit)
-            first = (
-                source.blocks[index] * self._block_size % (MAX_TOKEN - self._block_size) + offset
-            )
-            tokens.extend(range(first, first + stop - begin))
+            stop = min(end, limit)
+            first, last = begin // size, -(-stop // size)
+            self._grow(source, last)
+            blocks = np.array(source.blocks[first:last], dtype=np.int64)
+            starts = blocks * size % (MAX_TOKEN - size)
+            whole = (starts[:, None] + np.arange(size)).astype(np.int32).reshape(-1)
+            tokens.frombytes(whole[begin - first * size : stop - first * size].tobytes())
             begin = stop
         return tokens
 

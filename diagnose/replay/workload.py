@@ -50,13 +50,14 @@ class Transfers:
     """What a KV connector did for a request, as it was recorded.
 
     It said so `lookup_ns` after it was first asked; loading took `load_ns` (each load in turn;
-    None: it failed), sending after the end `ack_ns`.
+    None: it failed), sending after the end `ack_ns`, saving (each save in turn) `save_ns`.
     """
 
     answers: tuple[Answer, ...] = ()
     lookup_ns: int = 0
     load_ns: tuple[int | None, ...] = ()
     ack_ns: int | None = None
+    save_ns: tuple[int, ...] = ()
 
     def answer(self, num_preemptions: int) -> Answer | None:
         """Returns what it had after so many preemptions; None where it never had any."""
@@ -81,6 +82,8 @@ class WorkRequest:
     priority: int = 0
     received_before_ns: int = 0
     """How long before its arrival it was received; its sort key among equal priorities."""
+    off_edge_ns: int = 0
+    """How much later it is let come, to be taken in behind the same step; below 0: earlier."""
     adapter: str | None = None
     salt_key: str | None = None
     reads_cache: bool = True
