@@ -10,10 +10,12 @@ Under other settings steps are others and come at other times, so a load is repl
 tour: `workload` is the load as a value; `recorded_load` reads it, with `recorded_steps`,
 `recorded_requests`, `recorded_texts`, `recorded_measures`, and `client_loop`, which tells how
 clients behaved; `edits` change it; `simulation` schedules it, with `step_times` learned from the
-same log by `step_features`, a `simulated_connector` and `simulated_drafts`, and the texts in an
-`arena`; `outcome` is what became of it, in the quantities of `measures`. `prediction` compares two
-loads, `smallest` looks for the least change of a setting; `settable` is what can be changed, and
-the modules `whatif_...` say it in words, as a table, as JSON.
+same log by `step_features`, with what comes on a `timeline`: `simulated_clients` send requests, a
+`simulated_runner` knows their texts (in an `arena`) and `simulated_drafts`, `simulated_transfers`
+bring and take KV by a `simulated_connector` or `simulated_store`; `outcome` is what became of it,
+in the quantities of `measures`. `prediction` compares two loads, `smallest` looks for the least
+change of a setting; `settable` is what can be changed, and the modules
+`whatif_...` say it in words, as a table, as JSON.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ one says what its outputs were all along: they are known here before they are sa
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,6 +70,29 @@ class MadeUpTokens:
         text = _Text(blocks, num_kept, num_tokens)
         self._grow(text, num_tokens // size)
         texts.append(text)
+
+    def beginning_like(self, prefixes: Mapping[int, tuple[int, int]]) -> MadeUpTokens:
+        """Returns the texts as if some requests had begun like others; these stay as they are.
+
+        Args:
+            prefixes: request -> whose first text it begins like, and for how many tokens. A request
+                that is not known here has nothing to give.
+        """
+        changed = MadeUpTokens(self._block_size)
+        changed._num_blocks = self._num_blocks
+        for request, texts in self._texts.items():
+            copies = [_Text(list(text.blocks), text.num_kept, text.num_tokens) for text in texts]
+            changed._texts[request] = copies
+        for request in prefixes.keys() & self._texts.keys():
+            donor, num_tokens = prefixes[request]
+            given = self._texts[donor][0].blocks if donor in self._texts else []
+            num_blocks = min(num_tokens // self._block_size, len(given))
+            for number, text in enumerate(changed._texts[request]):
+                if number:
+                    num_blocks = min(num_blocks, text.num_kept // self._block_size)
+                num_begun = min(num_blocks, len(text.blocks))
+                text.blocks[:num_begun] = given[:num_begun]
+        return changed
 
     def __contains__(self, request: int) -> bool:
         return request in self._texts
