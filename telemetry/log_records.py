@@ -54,7 +54,7 @@ class FindingRow:
     finding: Text | None = column("stable id: a rule and an engine; NULL for a silence")
     ts: I8 = column("when it was posted, wall clock", 0)
     event: Text | None = column("what changed (docs/findings.md); NULL before version 5")
-    status: Text | None = column("open, flapping or cleared; NULL for what a person said")
+    status: Text | None = column("open, flapping, cleared or ended; NULL for what a person said")
     rule: Text | None = column("rule; NULL for a silence of all rules")
     rule_version: U4 | None = column("version of the rule; NULL for what a person said")
     severity: Text | None = column("info, medium, high or critical; NULL for what a person said")

@@ -265,6 +265,7 @@ class RequestArrived(Event):
     num_shared_tokens: U4 | None = column("length of that prefix, whole blocks")
     shared_content_blocks: U4 | None = column("equal blocks at another place or under other keys")
     prefix_hashes: Hashes | None = column("hashes of the prompt's blocks")
+    content_hashes: Hashes | None = column("hashes of what is in these blocks alone")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -44,6 +44,8 @@ from tests.telemetry.log_builder import START, LogBuilder
 
 STUCK_SECONDS = 0.05
 """Pause between two steps when requests wait and none can be scheduled, as the engine makes it."""
+MOST_OWN_TOKENS = 1 << 15
+"""Own tokens of a prompt, at most: longer ones would begin to repeat those of the next."""
 READ_NS = 1_000
 """The clock moves so far each time it is read: no two moments are equal."""
 
@@ -417,12 +419,14 @@ def log_of(*engines: Recording) -> RecordedLog:
 
 
 def _prompt(call: Call, number: int) -> list[int]:
-    """Returns the prompt's tokens: those that it shares, then its own."""
-    shared = min(call.num_shared_tokens if call.shared is not None else 0, call.num_prompt_tokens)
+    """Returns the prompt's tokens: those that it shares, with its own in front and behind."""
+    front = min(call.num_tokens_in_front, call.num_prompt_tokens)
+    most = call.num_prompt_tokens - front
+    shared = min(call.num_shared_tokens if call.shared is not None else 0, most)
     first = crc32((call.shared or "").encode()) % (1 << 30)
-    own = (1 << 30) + number * 8192 % (1 << 29)
-    rest = call.num_prompt_tokens - shared
-    return [*range(first, first + shared), *range(own, own + rest)]
+    own = (1 << 30) + number * MOST_OWN_TOKENS % ((1 << 30) - MOST_OWN_TOKENS)
+    behind = own + front + most - shared
+    return [*range(own, own + front), *range(first, first + shared), *range(own + front, behind)]
 
 
 def _values(row: object) -> dict[str, object]:

@@ -14,9 +14,10 @@ class Call:
     """A request that comes `at` seconds after the engine has started.
 
     The prompt's first `num_shared_tokens` are equal in all requests that name the same `shared`
-    text; the rest is its own. `blocked_seconds` is how long its grammar takes to compile (infinity:
-    it never is there), `gone_after_seconds` when its client hangs up, `frontend_seconds` how long
-    the server had it before the engine did. Times are in seconds; None is never, or not measured.
+    text; the rest is its own, and so are `num_tokens_in_front` of it. `blocked_seconds` is how long
+    its grammar takes to compile (infinity: it never is there), `gone_after_seconds` when its client
+    hangs up, `frontend_seconds` how long the server had it before the engine did. Times are in
+    seconds; None is never, or not measured.
     """
 
     at: float = 0.0
@@ -25,6 +26,7 @@ class Call:
     priority: int = 0
     shared: str | None = None
     num_shared_tokens: int = 0
+    num_tokens_in_front: int = 0
     cache_salt: str | None = None
     adapter: str | None = None
     encoder_items: tuple[EncoderItem, ...] = ()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from engine.request import Request
 from engine.scheduler.open_steps import OpenSteps
+from telemetry.content_hashes import ContentHashes, Item
 from telemetry.recorder import Recorder
 from telemetry.records import (
     DraftCounts,
@@ -37,6 +38,7 @@ class InputJournal(OpenSteps):
     ) -> None:
         super().__init__(recorder, clock, scheduler)
         self._salt = os.urandom(16)
+        self._contents = ContentHashes(scheduler.config.cache.hash_block_size)
 
     def arrived(self, request: Request) -> None:
         """A request has been queued; told at once, also while steps are in flight.
@@ -71,6 +73,7 @@ class InputJournal(OpenSteps):
             parent_span_id=request.parent_span_id,
             trace_sampled=request.trace_sampled,
             prefix_hashes=self._prefix_hashes(request),
+            content_hashes=self._content_hashes(request),
         )
         if items:
             event.item_positions = [item.position for item in items]
@@ -155,6 +158,13 @@ class InputJournal(OpenSteps):
         """Returns the hashes of a request's full blocks, for the collector to compare."""
         recording = self._recorder.is_recording
         return self._scheduler.kv.prefix_hashes(request) if recording else None
+
+    def _content_hashes(self, request: Request) -> bytes | None:
+        """Returns what is in the full blocks of a prompt, whatever they are found by."""
+        if not self._recorder.is_recording:
+            return None
+        items = [Item(item.key, item.position, item.end) for item in request.encoder_items]
+        return self._contents.of(request.token_ids, items)
 
     def _salted(self, key: str | None) -> str | None:
         """Returns a key that says which are equal in this run, and nothing of what they are."""

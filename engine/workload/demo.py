@@ -21,6 +21,8 @@ from typing import Any
 NUM_GPU_BLOCKS = 128
 MAX_NUM_SEQS = 32
 NUM_CLIENTS = 28
+BLOCK_SIZE = 16
+"""Tokens of a KV block: the engine's default."""
 STOP_SECONDS = 20.0
 
 
@@ -59,10 +61,26 @@ def run_demo(args: argparse.Namespace) -> int:
     _say("3/4  record", f"{log}   ✓")
     print("4/4  diagnose\n", flush=True)
     code = subprocess.run([*_stepscope("diagnose"), "--log", str(log)], check=False).returncode
-    print(f"\nnext   stepscope dashboard --log {log}")
-    print(f"       stepscope diagnose --log {log} --json")
-    print(f"       stepscope query --log {log} 'SELECT * FROM preemptions LIMIT 10'")
+    print("\n" + next_steps(log))
     return code
+
+
+def next_steps(log: Path) -> str:
+    """Returns what to type next: try the change, look at it, go on with the numbers."""
+    return f"""\
+next   stepscope whatif --log {log} --set max_num_seqs={num_held()}
+       stepscope dashboard --log {log}
+       stepscope diagnose --log {log} --json
+       stepscope query --log {log} 'SELECT * FROM preemptions LIMIT 10'"""
+
+
+def num_held() -> int:
+    """Returns how many of the demo's requests the pool holds to their end."""
+    from engine.workload.presets import find_preset
+
+    preset = find_preset("demo")
+    longest = preset.prompt_tokens[1] + preset.output_tokens[1]
+    return (NUM_GPU_BLOCKS - 1) // -(-longest // BLOCK_SIZE)
 
 
 def _load(url: str) -> None:

@@ -44,7 +44,7 @@ def add_batch(
     prefixes: PrefixTree,
     dropped_kinds: Collection[int] = (),
 ) -> None:
-    """Adds a batch's steps and events, and works out who shares a prefix with whom."""
+    """Adds a batch's steps and events, and works out who shares a prefix, or text, with whom."""
     rows.add("steps", _with_engine(engine, batch.steps))
     if len(batch.events):
         _add_events(rows, engine, batch, prefixes, dropped_kinds)
@@ -109,9 +109,9 @@ def _texts_of(batch: RingBatch, prefixes: PrefixTree) -> list[dict[str, Any]]:
         found = _parsed(json_text)
         if hashes:
             request = int(batch.events["request"][index])
-            shared = prefixes.share(batch.first_event + index, request, hashes)
-            found["prefix_request"] = shared.prefix_request
-            found["num_shared_tokens"] = shared.num_shared_tokens
+            contents = batch.contents[index]
+            shared = prefixes.share(batch.first_event + index, request, hashes, contents)
+            found |= shared.columns()
         texts.append(found)
     return texts
 

@@ -99,8 +99,9 @@ BLOCKS = _gauge(
     "KV blocks after the newest step, by who holds them.",
 )  # fmt: skip
 FINDING_ACTIVE = _gauge(
-    "stepscope.finding.active", "", "engine rule severity", "lower",
-    "1 while a finding is open or flapping, 0 once it has cleared; nothing where none was found.",
+    "stepscope.finding.active", "", "engine rule severity silenced", "lower",
+    "1 while a finding is open or flapping, 0 once it has cleared or its engine has ended; nothing "
+    "where none was found.",
 )  # fmt: skip
 ANALYST_AGE = _gauge(
     "stepscope.analyst.age", "s", "", "lower",

@@ -36,7 +36,8 @@ LIMIT {most}
 """
 _FINDINGS = """
 SELECT told.engine, told.rule, told.severity,
-  bool_or(now.status <> 'cleared' AND now.severity = told.severity) AS is_active
+  bool_or(now.status IN ('open', 'flapping') AND now.severity = told.severity) AS is_active,
+  bool_or(coalesce(now.silenced_until_ts > {now}, false)) AS is_silenced
 FROM finding_changes told JOIN finding_states now USING (engine, finding)
 WHERE told.status IS NOT NULL AND told.engine IN ({engines})
 GROUP BY told.engine, told.rule, told.severity
@@ -122,7 +123,7 @@ class Numbers:
             if engine in sights:
                 for state, num in self._totals[engine].blocks.items():
                     yield metrics.BLOCKS, Sample((name, state), num)
-        yield from self._findings(engines)
+        yield from self._findings(engines, sights)
         yield from self._own()
 
     def _state(
@@ -141,13 +142,32 @@ class Numbers:
         if sight.is_up:
             yield metrics.HEARTBEAT_AGE, Sample((engine,), sight.heartbeat_age_seconds)
 
-    def _findings(self, engines: Iterable[int]) -> Iterator[tuple[Metric, Sample]]:
+    def _findings(
+        self, engines: dict[int, dict[str, Any]], sights: dict[int, Sight]
+    ) -> Iterator[tuple[Metric, Sample]]:
+        """Yields what is open and what was.
+
+        What somebody silenced has a series of its own while the silence lasts, and the one that
+        alerts are made of is 0 then. Of an engine that has ended nothing is open any more.
+        """
         listed = ", ".join(f"{engine}::UBIGINT" for engine in engines)
         if not listed:
             return
-        for row in self._log.query(_FINDINGS.format(engines=listed)).to_pylist():
-            words = (engine_hex(row["engine"]), label(row["rule"]), label(row["severity"]))
-            yield metrics.FINDING_ACTIVE, Sample(words, int(row["is_active"]))
+        sql = _FINDINGS.format(engines=listed, now=time.time_ns())
+        for row in self._log.query(sql).to_pylist():
+            engine = row["engine"]
+            is_active = row["is_active"] and self._lives(engines[engine], sights.get(engine))
+            words = (engine_hex(engine), label(row["rule"]), label(row["severity"]))
+            is_told = is_active and not row["is_silenced"]
+            yield metrics.FINDING_ACTIVE, Sample((*words, "false"), int(is_told))
+            if row["is_silenced"]:
+                yield metrics.FINDING_ACTIVE, Sample((*words, "true"), int(is_active))
+
+    def _lives(self, engine: dict[str, Any], sight: Sight | None) -> bool:
+        """Returns whether an engine has not ended, as far as the rings have been looked at."""
+        if engine["closed"]:
+            return False
+        return not self._sights.has_looked if sight is None else sight.is_up
 
 
 def _counts(engine: str, totals: EngineTotals) -> Iterator[tuple[Metric, Sample]]:

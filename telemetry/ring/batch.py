@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from telemetry.records import NULLS
 from telemetry.ring.layout import HASHES_BEGIN
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -65,6 +66,8 @@ class RingBatch:
     events: Array
     texts: list[bytes | None]
     """What the blob holds of each event (`split_blob`); empty: nothing; None: overwritten."""
+    contents: list[bytes | None]
+    """Content hashes of each event; None: it has none, or they were overwritten."""
     first_step_request: int
     step_requests: dict[str, Array]
     losses: tuple[Loss, ...]
@@ -81,27 +84,44 @@ def last_rows(rows: Array, num: int) -> Array:
     return rows[len(rows) - num :]
 
 
-def event_texts(
-    events: Array, blob: bytes, end: int, oldest: int
-) -> tuple[list[bytes | None], list[Loss]]:
-    """Returns the text of each event, and which bytes of text were lost."""
+@dataclass(slots=True)
+class EventTexts:
+    """What lies in the blob for some events, one entry an event, and which bytes were lost."""
+
+    texts: list[bytes | None]
+    contents: list[bytes | None]
+    losses: list[Loss]
+
+
+def event_texts(events: Array, blob: bytes, end: int, oldest: int) -> EventTexts:
+    """Returns the text and the content hashes of each event; a ring may know only of text."""
     begin = end - len(blob)
-    texts: list[bytes | None] = []
+    found = EventTexts([], [], [])
     first_lost = last_lost = None
-    for offset, size in zip(
-        events["blob_offset"].tolist(), events["blob_bytes"].tolist(), strict=True
-    ):
-        if size == 0:
-            texts.append(b"")
-        elif offset >= oldest:
-            texts.append(blob[offset - begin : offset - begin + size])
-        else:
-            texts.append(None)
+    offsets, sizes = events["blob_offset"].tolist(), events["blob_bytes"].tolist()
+    for offset, size, behind in zip(offsets, sizes, _content_sizes(events), strict=True):
+        text: bytes | None = b""
+        content: bytes | None = None if behind is None else b""
+        if (size or behind) and offset < oldest:
+            text = content = None
             first_lost = offset if first_lost is None else first_lost
-            last_lost = offset + size - 1
-    if first_lost is None or last_lost is None:
-        return texts, []
-    return texts, [Loss("blob", first_lost, last_lost)]
+            last_lost = offset + size + (behind or 0) - 1
+        else:
+            place = offset - begin + size
+            text = blob[place - size : place] if size else b""
+            content = blob[place : place + behind] if behind else content
+        found.texts.append(text)
+        found.contents.append(content)
+    if first_lost is not None and last_lost is not None:
+        found.losses.append(Loss("blob", first_lost, last_lost))
+    return found
+
+
+def _content_sizes(events: Array) -> list[int | None]:
+    if "content_bytes" not in (events.dtype.names or ()):
+        return [None] * len(events)
+    null = NULLS["u4"]
+    return [None if size == null else size for size in events["content_bytes"].tolist()]
 
 
 def dense_places(commits: Array, kept: int) -> dict[str, Array]:

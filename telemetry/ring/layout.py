@@ -83,8 +83,9 @@ COMMIT_COLUMNS = (
 )
 """A commit: its step (NULL between steps), its time, and what it added to each region."""
 
-BLOB_COLUMNS = (("blob_offset", "u8"), ("blob_bytes", "u4"))
-"""Where an event's text lies: bytes written before it, and how many bytes it has."""
+BLOB_COLUMNS = (("blob_offset", "u8"), ("blob_bytes", "u4"), ("content_bytes", "u4"))
+"""Where an event's text lies: bytes written before it, and how many bytes it has. Behind them lie
+so many bytes of content hashes (NULL: it has none)."""
 
 
 IN_BLOB = frozenset({"str", "u4[]", "hashes"})

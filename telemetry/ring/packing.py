@@ -18,10 +18,18 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from telemetry.records import Event, columns_of
-from telemetry.ring.layout import HASHES_BEGIN, IN_BLOB, Region, RingColumn, null_of
+from telemetry.ring.layout import (
+    BLOB_COLUMNS,
+    HASHES_BEGIN,
+    IN_BLOB,
+    Region,
+    RingColumn,
+    null_of,
+)
 
 CODES = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i4": "i", "i8": "q", "f8": "d"}
 HASHES_FIELD = "prefix_hashes"
+CONTENTS_FIELD = "content_hashes"
 CUT_MARK = "… [cut from {} characters]"
 
 
@@ -53,7 +61,7 @@ class RowPacker:
         self._blank = None if whole else blank_row(region)
 
     def pack_into(
-        self, buffer: memoryview, offset: int, row: Any, extra: tuple[int, ...] = ()
+        self, buffer: memoryview, offset: int, row: Any, extra: tuple[int | None, ...] = ()
     ) -> int:
         """Writes `row` and returns how many of its values did not fit and became NULL."""
         values = [
@@ -119,6 +127,11 @@ class EventPacker:
         self._classes: dict[type[Event], tuple[RowPacker, tuple[str, ...]]] = {}
         self._encode = json.JSONEncoder(separators=(",", ":"), default=_plain).encode
 
+    def contents_of(self, event: Event) -> bytes | None:
+        """Returns what lies behind an event's text in the blob; None where it has no such field."""
+        contents: bytes | None = getattr(event, CONTENTS_FIELD, None)
+        return None if contents is None else contents[: self._max_hashes_bytes]
+
     def text_of(self, event: Event) -> tuple[bytes, bool]:
         """Returns what lies in the blob for an event, and whether text had to be cut."""
         text, was_cut = self._json_of(event)
@@ -139,9 +152,13 @@ class EventPacker:
         return self._cut(found), True
 
     def pack_into(
-        self, buffer: memoryview, offset: int, event: Event, blob: tuple[int, int]
+        self, buffer: memoryview, offset: int, event: Event, blob: tuple[int, int, int | None]
     ) -> int:
-        """Writes an event whose text lies at `blob`; returns how many values became NULL."""
+        """Writes an event whose text lies at `blob`; returns how many values became NULL.
+
+        Args:
+            blob: as in `BLOB_COLUMNS`.
+        """
         return self._class(type(event))[0].pack_into(buffer, offset, event, blob)
 
     def _class(self, cls: type[Event]) -> tuple[RowPacker, tuple[str, ...]]:
@@ -160,10 +177,9 @@ class EventPacker:
         ]
         order = {column.name: column.offset for column in self._region.columns}
         numbers.sort(key=order.__getitem__)
-        texts = tuple(
-            c.name for c in columns_of(cls) if c.name not in numbers and c.name != HASHES_FIELD
-        )
-        return RowPacker(self._region, numbers, ("blob_offset", "blob_bytes")), texts
+        numbers_and_hashes = {*numbers, HASHES_FIELD, CONTENTS_FIELD}
+        texts = tuple(c.name for c in columns_of(cls) if c.name not in numbers_and_hashes)
+        return RowPacker(self._region, numbers, [name for name, _ in BLOB_COLUMNS]), texts
 
     def _cut(self, found: dict[str, Any]) -> bytes:
         """Returns `found` as JSON that fits: longest text first, then lists, are cut."""

@@ -245,7 +245,7 @@ class RingReader:
     ) -> RingBatch:
         ends = {name: end for name, (_, end) in wanted.items()}
         events = last_rows(copied["events"], ends["events"] - kept["events"])
-        texts, blob_loss = event_texts(events, copied["blob"], ends["blob"], kept["blob"])
+        found = event_texts(events, copied["blob"], ends["blob"], kept["blob"])
         num_dense = ends["step_requests"] - kept["step_requests"]
         begins = {name: getattr(position, name) for name in lay.ROW_REGIONS}
         losses = [
@@ -263,13 +263,14 @@ class RingReader:
             steps=last_rows(copied["steps"], ends["steps"] - kept["steps"]),
             first_event=kept["events"],
             events=events,
-            texts=texts,
+            texts=found.texts,
+            contents=found.contents,
             first_step_request=kept["step_requests"],
             step_requests={
                 **{name: last_rows(a, num_dense) for name, a in copied["step_requests"].items()},
                 **dense_places(commits, kept["step_requests"]),
             },
-            losses=(*losses, *blob_loss),
+            losses=(*losses, *found.losses),
         )
 
     def _ring_slice(self, rows: Array, begin: int, end: int) -> Array:

@@ -91,10 +91,11 @@ class RingWriter:
     ) -> None:
         """Writes a step, or events between steps, and makes them count."""
         texts = [self._text_of(event) for event in events] if events else ()
+        contents = [self._event_packer.contents_of(event) for event in events]
         num_steps = self._num_steps + (step is not None)
         num_events = self._num_events + len(events)
         num_dense = self._num_dense + (self._length(requests) if requests is not None else 0)
-        blob_end = self._blob_end + sum(map(len, texts))
+        blob_end = self._blob_end + sum(map(len, texts)) + sum(map(len, filter(None, contents)))
         self._reserve(num_steps, num_events, num_dense, blob_end)
         misfits = 0
         if step is not None:
@@ -102,7 +103,7 @@ class RingWriter:
             offset = region.offset + self._num_steps % region.capacity * region.row_bytes
             misfits += self._step_packer.pack_into(self._buffer, offset, step)
         if events:
-            misfits += self._write_events(events, texts)
+            misfits += self._write_events(events, texts, contents)
         if requests is not None and num_dense > self._num_dense:
             self._write_dense(requests, num_dense - self._num_dense)
         self._fence.release()
@@ -140,12 +141,18 @@ class RingWriter:
         state[_NUM_STEPS] = steps
         state[_NUM_EVENTS] = num_events
 
-    def _write_events(self, events: Sequence[Event], texts: Sequence[bytes]) -> int:
+    def _write_events(
+        self, events: Sequence[Event], texts: Sequence[bytes], contents: Sequence[bytes | None]
+    ) -> int:
         region, pack_into = self._events, self._event_packer.pack_into
         misfits, blob = 0, self._blob_end
-        for index, (event, text) in enumerate(zip(events, texts, strict=True), self._num_events):
+        rows = zip(events, texts, contents, strict=True)
+        for index, (event, text, content) in enumerate(rows, self._num_events):
             offset = region.offset + index % region.capacity * region.row_bytes
-            misfits += pack_into(self._buffer, offset, event, (blob, len(text)))
+            num_behind = None if content is None else len(content)
+            misfits += pack_into(self._buffer, offset, event, (blob, len(text), num_behind))
+            if content:
+                text += content
             if text:
                 self._write_text(blob, text)
                 blob += len(text)

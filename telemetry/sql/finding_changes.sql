@@ -5,9 +5,10 @@
 --: finding [-, -] stable id: a rule and an engine; NULL for a silence
 --: ts [ns, -] when it was told, on the wall clock
 --: ts_utc [-, -] the same for reading, UTC
---: event [-, -] opened, updated, reopened, cleared, flapping or settled; acknowledged, silenced or
---:   unsilenced where a person said so
---: status [-, -] open, flapping or cleared after it; NULL for what a person said
+--: event [-, -] opened, explained, updated, reopened, cleared, ended, flapping or settled;
+--:   acknowledged, silenced or unsilenced where a person said so
+--: status [-, -] open, flapping, cleared or ended (open when the record ended) after it; NULL for
+--:   what a person said
 --: rule [-, -] rule; NULL for a silence of all rules
 --: severity [-, -] info, medium, high or critical; NULL for what a person said
 --: opened_ts [ns, -] when it opened, on the engine's clock; NULL for what a person said

@@ -1,5 +1,5 @@
 -- One row a silence that nobody has ended, whether its time is over or not: findings that it names
--- go on, but `stepscope watch` does not tell of them until `until_ts`.
+-- go on, but nobody is told of them until `until_ts`.
 --
 --: engine [-, -] engine start that it is for; NULL: of any
 --: rule [-, -] rule that it is for; NULL: any

@@ -5,7 +5,8 @@
 --: rule [-, -] rule
 --: rule_version [-, -] version of the rule
 --: severity [-, -] info, medium, high or critical, as it was last told
---: status [-, -] open, flapping (opens and clears again and again) or cleared
+--: status [-, -] open, flapping (opens and clears again and again), cleared, or ended (open when the
+--:   record of its engine ended), as it was last told
 --: opened_ts [ns, -] when it last opened, on the engine's clock
 --: cleared_ts [ns, -] when it cleared; NULL while it is open
 --: first_opened_ts [ns, -] when it opened for the first time that is stored

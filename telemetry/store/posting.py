@@ -26,11 +26,13 @@ from telemetry.store.writer import LogWriter
 
 Row: TypeAlias = Mapping[str, Any]
 
-CHANGES = frozenset({"opened", "updated", "reopened", "cleared", "flapping", "settled"})
+CHANGES = frozenset(
+    {"opened", "updated", "reopened", "cleared", "flapping", "settled", "ended", "explained"}
+)
 """Events of a finding itself."""
 SAYINGS = frozenset({"acknowledged", "silenced", "unsilenced"})
 """Events that a person makes."""
-STATUSES = frozenset({"open", "flapping", "cleared"})
+STATUSES = frozenset({"open", "flapping", "cleared", "ended"})
 SEVERITIES = frozenset({"info", "medium", "high", "critical"})
 
 MAX_ROWS = 500

@@ -58,12 +58,39 @@ def test_hashes_tell_apart_what_the_cache_tells_apart() -> None:
     assert len({hashes[1] for hashes in hashes_of(run)}) == 4
 
 
+def contents_of(run: Run) -> list[list[int]]:
+    """Returns what each arrival said of what is in its blocks."""
+    arrivals = run.events(RequestArrived)
+    told = [event.content_hashes for event in arrivals if isinstance(event, RequestArrived)]
+    return [list(struct.unpack(f"<{len(hashes or b'') // 8}Q", hashes or b"")) for hashes in told]
+
+
+def test_what_is_in_a_block_is_told_whatever_its_keys_and_place() -> None:
+    run = Run(config())
+    run.add("a", prompt=range(8))
+    run.add("b", prompt=range(8), cache_salt="s")
+    run.add("c", prompt=range(8), adapter="x")
+    run.add("d", prompt=[50, 51, 52, 53, *range(10)])
+    plain, salted, adapted, (other, *moved) = contents_of(run)
+    assert plain == salted == adapted == moved
+    assert other not in plain
+
+
+def test_the_placeholders_of_another_image_are_another_content() -> None:
+    run = Run(config())
+    for name in "ab":
+        run.add(name, prompt=[7] * 4, encoder_items=(EncoderItem(name, 0, 2),))
+    one, other = contents_of(run)
+    assert one != other
+
+
 def test_nothing_is_hashed_where_nobody_records() -> None:
     scheduler = Scheduler(config())
     run = Run(config())
     run.scheduler = scheduler
     request = run.add("a", prompt=12)
     assert scheduler.journal._prefix_hashes(request) is None
+    assert scheduler.journal._content_hashes(request) is None
 
 
 def test_all_encoder_items_are_told_with_the_arrival() -> None:

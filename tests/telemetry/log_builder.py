@@ -83,7 +83,8 @@ class LogBuilder:
             columns = {name: v for name, v in _columns_of(event).items() if name in known}
             hashes = getattr(event, "prefix_hashes", None)
             if hashes is not None and event.request is not None:
-                columns |= asdict(prefixes.share(seq, event.request, hashes))
+                contents = getattr(event, "content_hashes", None)
+                columns |= prefixes.share(seq, event.request, hashes, contents).columns()
             log._event(table, columns)
         for number, dense in recorder.step_requests:
             for row in _dense_rows(dense):

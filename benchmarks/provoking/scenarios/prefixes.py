@@ -66,12 +66,7 @@ def windows_lost_their_part(attempt: Attempt) -> QueryLog:
 
 
 def salted_for_everybody(attempt: Attempt) -> QueryLog:
-    """A long system prompt that all share, under a cache salt of each caller's own.
-
-    `prefix-identity-miss` is about this, and cannot tell: no engine records which blocks are equal
-    under other keys (`request_arrivals.shared_content_blocks`). It abstains, and nobody else may
-    take it for a cache that forgets.
-    """
+    """A long system prompt that all share, under a cache salt of each caller's own."""
     random = attempt.random
     engine = Recording(settings(num_blocks=6000, max_model_len=8192), random)
     numbers = iter(range(10_000))
@@ -84,6 +79,54 @@ def salted_for_everybody(attempt: Attempt) -> QueryLog:
             shared="system prompt",
             num_shared_tokens=900,
             cache_salt=f"caller {next(numbers)}",
+        )
+
+    engine.send(poisson(random, call, rate=1.5 * attempt.load, start=0, end=45))
+    engine.run()
+    return log_of(engine)
+
+
+def documents_behind_a_date(attempt: Attempt) -> QueryLog:
+    """A few documents that come again and again, each time behind a line that is never the same.
+
+    The line is not always as long, so that what repeats does not keep its distance from a block's
+    beginning.
+    """
+    random = attempt.random
+    engine = Recording(settings(num_blocks=2000, max_model_len=8192), random)
+
+    def call(at: float) -> Call:
+        front = random.randint(10, 13)
+        return Call(
+            at=at,
+            num_prompt_tokens=front + 1100 + about(random, 60),
+            max_tokens=about(random, 40),
+            shared=f"document {random.randrange(3)}",
+            num_shared_tokens=1100,
+            num_tokens_in_front=front,
+        )
+
+    engine.send(poisson(random, call, rate=1.5 * attempt.load, start=0, end=45))
+    engine.run()
+    return log_of(engine)
+
+
+def tenants_apart(attempt: Attempt) -> QueryLog:
+    """Four tenants with one system prompt, each under its own salt: what is apart is meant to be.
+
+    Each tenant's first request computes what the other tenants have, and all its others hit.
+    """
+    random = attempt.random
+    engine = Recording(settings(num_blocks=2000, max_model_len=8192), random)
+
+    def call(at: float) -> Call:
+        return Call(
+            at=at,
+            num_prompt_tokens=800 + about(random, 150),
+            max_tokens=about(random, 40),
+            shared="system prompt",
+            num_shared_tokens=800,
+            cache_salt=f"tenant {random.randrange(4)}",
         )
 
     engine.send(poisson(random, call, rate=1.5 * attempt.load, start=0, end=45))
@@ -161,9 +204,23 @@ SCENARIOS = (
     Scenario(
         name="salted-for-everybody",
         source="scripted",
-        expected=None,
+        expected="prefix-identity-miss",
         provoke=salted_for_everybody,
         silent=_others("prefix-identity-miss"),
+    ),
+    Scenario(
+        name="documents-behind-a-date",
+        source="scripted",
+        expected="prefix-identity-miss",
+        provoke=documents_behind_a_date,
+        silent=_others("prefix-identity-miss"),
+    ),
+    Scenario(
+        name="tenants-apart",
+        source="scripted",
+        expected=None,
+        provoke=tenants_apart,
+        silent=CACHE_RULES,
     ),
     Scenario(
         name="random-prompts",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from telemetry.content_hashes import ContentHashes, Item
 from telemetry.records import RequestArrived
 from telemetry.sources.vllm.compatibility import Features
 from telemetry.sources.vllm.keys import HASH_BYTES, SaltedKeys
@@ -79,6 +80,21 @@ def prefix_hashes(life: Life, keys: SaltedKeys, block_size: int) -> bytes | None
     del known[len(block_hashes) * HASH_BYTES :]
     known += keys.of_blocks(block_hashes[len(known) // HASH_BYTES :])
     return block_size.to_bytes(HASH_BYTES, "little") + known
+
+
+def content_hashes(request: Any, contents: ContentHashes) -> bytes | None:
+    """Returns what is in the full blocks of a prompt, whatever vLLM finds them by.
+
+    None where vLLM hashes none, and where a part of the prompt came as embeddings: what is in it
+    is not known.
+    """
+    if not request.block_hashes or request.prompt_token_ids is None:
+        return None
+    if request.prompt_embeds is not None:
+        return None
+    places = [(item.identifier, item.mm_position) for item in request.mm_features or ()]
+    items = [Item(key, place.offset, place.offset + place.length) for key, place in places]
+    return contents.of(request.prompt_token_ids, items)
 
 
 def _session(request: Any) -> str | None:

@@ -47,6 +47,7 @@ class Features:
     drafts: bool = True
     pauses: bool = True
     prefix_hashes: bool = True
+    content_hashes: bool = True
     trace_context: bool = True
 
 
@@ -64,6 +65,7 @@ TITLES: Mapping[str, str] = {
     "drafts": "draft tokens",
     "pauses": "pauses and cache resets",
     "prefix_hashes": "shared prefixes",
+    "content_hashes": "text that repeats under other keys",
     "trace_context": "the caller's trace",
 }
 """Each feature in the words of a person."""

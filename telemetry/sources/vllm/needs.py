@@ -186,6 +186,10 @@ NEEDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "pauses": {},
     "prefix_hashes": {"Scheduler": ("hash_block_size",), "Request": ("block_hashes",)},
+    "content_hashes": {
+        "Scheduler": ("hash_block_size",),
+        "Request": ("block_hashes", "mm_features", "prompt_embeds", "prompt_token_ids"),
+    },
     "trace_context": {"Request": ("trace_headers",)},
 }
 """What each feature stands on: `name`, or `name(parameter, ...)` for a method that is called."""

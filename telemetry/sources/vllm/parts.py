@@ -6,10 +6,11 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from telemetry.content_hashes import ContentHashes
 from telemetry.recorder import Recorder
 from telemetry.records import Event
 from telemetry.sources.vllm.allocations import AllocationWatch
-from telemetry.sources.vllm.arrivals import extends_ids, prefix_hashes
+from telemetry.sources.vllm.arrivals import content_hashes, extends_ids, prefix_hashes
 from telemetry.sources.vllm.block_needs import BlockNeeds
 from telemetry.sources.vllm.blocks import Blocks
 from telemetry.sources.vllm.compatibility import Features
@@ -45,6 +46,9 @@ class Parts:
         self.statuses: Any = RequestStatus
         self.extends_ids = extends_ids(os.environ)
         self.keys = SaltedKeys()
+        self.contents: ContentHashes | None = None
+        if features.content_hashes:
+            self.contents = ContentHashes(scheduler.hash_block_size)
         self.lives = Lives()
         self.steps = Steps(recorder, clock, self.is_busy)
         self.steps.counts_preemptions = features.preemptions
@@ -140,3 +144,7 @@ class Parts:
         if not self.features.prefix_hashes:
             return None
         return prefix_hashes(life, self.keys, self.scheduler.hash_block_size)
+
+    def contents_of(self, life: Life) -> bytes | None:
+        """Returns hashes of what is in a prompt's full blocks, for the collector to compare."""
+        return None if self.contents is None else content_hashes(life.request, self.contents)

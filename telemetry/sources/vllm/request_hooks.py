@@ -39,6 +39,7 @@ class RequestHooks(Parts):
         event.step = self.steps.step
         event.num_steps_in_flight = self.steps.num_in_flight
         event.prefix_hashes = self.hashes_of(life)
+        event.content_hashes = self.contents_of(life)
         reason = self.waiting.reason_of_blocked(request)
         event.reason = reason
         told: list[Event] = [event]

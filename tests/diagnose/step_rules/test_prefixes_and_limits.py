@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from diagnose.finding import Severity, Suppressed
-from tests.diagnose.logs import log_of, preempting_step, verdict_of
+from tests.diagnose.logs import log_of, preempting_step
 from tests.diagnose.step_rules.states import (
     EventKind,
     LogBuilder,
@@ -14,7 +15,6 @@ from tests.diagnose.step_rules.states import (
     found,
     is_healthy,
     judge,
-    lasting,
     missing,
     verdicts,
 )
@@ -117,21 +117,84 @@ def test_few_of_them_say_nothing() -> None:
 # ----------------------------------------------------------------------------- prefix-identity-miss
 
 
-def repeated(blocks: int | None, number: int = 10) -> LogBuilder:
-    log = calm(described())
+def repeated(
+    blocks: int | None, number: int = 10, *, keys: tuple[dict[str, Any], ...] = ({},),
+    engine: dict[str, Any] | None = None, admission: dict[str, Any] | None = None, **arrival: Any,
+) -> LogBuilder:  # fmt: skip
+    """Requests of 320 tokens, so many blocks of which repeat text; `keys` take turns."""
+    log = calm(described(**(engine or {})))
     for request in range(number):
-        log.arrived(request, num_prompt_tokens=320, shared_content_blocks=blocks)
+        columns = {"num_prompt_tokens": 320, "shared_content_blocks": blocks} | arrival
+        log.arrived(request, **(columns | keys[request % len(keys)]))
         calm(log, 1)
-        log.admitted(request, num_hit_tokens=0)
+        log.admitted(request, **({"num_hit_tokens": 0} | (admission or {})))
     return calm(log)
 
 
-def test_text_that_repeats_under_other_keys_is_found() -> None:
-    assert found(repeated(15), "prefix-identity-miss").evidence[1].value == 150
+def test_text_that_repeats_behind_something_else_is_found() -> None:
+    finding = found(repeated(15), "prefix-identity-miss")
+    assert [item.value for item in finding.evidence] == [0.75, 150, 0, 0]
+    assert finding.sentence.startswith("what changes stands in front of what repeats: 150 KV")
+    assert finding.confidence.level == "medium"
 
 
-def test_a_few_repeated_blocks_are_fine() -> None:
-    assert is_healthy(repeated(9), "prefix-identity-miss")
+def test_half_of_what_was_computed_has_to_repeat() -> None:
+    assert is_healthy(repeated(10), "prefix-identity-miss")
+
+
+def test_a_hundred_repeated_blocks_are_needed() -> None:
+    assert is_healthy(repeated(15, number=6), "prefix-identity-miss")
+    assert found(repeated(15, number=7), "prefix-identity-miss").evidence[1].value == 105
+
+
+def test_new_text_of_other_requests_counts_as_well() -> None:
+    log = repeated(15, 20, keys=({}, {"shared_content_blocks": 0}))
+    assert is_healthy(log, "prefix-identity-miss")
+
+
+def test_what_hits_or_a_connector_brings_is_not_computed_again() -> None:
+    log = repeated(15, 30, admission={"num_hit_tokens": 128, "num_external_tokens": 128})
+    assert found(log, "prefix-identity-miss").evidence[1].value == 30 * (320 - 2 * 128) // 16
+    log = repeated(15, 20, admission={"num_hit_tokens": 128, "num_external_tokens": 192})
+    assert is_healthy(log, "prefix-identity-miss")
+
+
+def test_a_request_that_does_not_look_its_prefix_up_misses_nothing() -> None:
+    assert is_healthy(repeated(15, reads_cache=False), "prefix-identity-miss")
+
+
+def test_salts_are_named_and_may_be_meant() -> None:
+    salts = tuple({"salt_key": f"{number:016x}"} for number in range(5))
+    finding = found(repeated(15, keys=salts), "prefix-identity-miss")
+    assert finding.sentence.startswith("the same text comes under 5 cache salts")
+    assert finding.confidence.level == "low"
+    assert "keep tenants apart on purpose" in finding.confidence.why
+
+
+def test_one_salt_is_no_reason() -> None:
+    finding = found(repeated(15, salt_key="0" * 16), "prefix-identity-miss")
+    assert finding.sentence.startswith("what changes stands in front")
+
+
+def test_adapters_are_named_and_have_other_kv() -> None:
+    adapters = ({"adapter": "a"}, {"adapter": "b"})
+    finding = found(repeated(15, keys=adapters), "prefix-identity-miss")
+    assert finding.sentence.startswith("the same text comes for 2 adapters")
+    assert finding.confidence.level == "low"
+
+
+def test_with_several_groups_a_hashed_block_is_what_divides_theirs() -> None:
+    groups = json.dumps({"kv_cache_groups": [
+        {"kind": "full", "block_size": 32, "num_layers": 1},
+        {"kind": "sliding_window", "block_size": 16, "sliding_window": 64, "num_layers": 1},
+    ]})  # fmt: skip
+    log = repeated(15, engine={"settings": groups, "block_size": 32})
+    assert found(log, "prefix-identity-miss").evidence[1].value == 150
+
+
+def test_without_a_prefix_cache_nothing_can_miss() -> None:
+    log = repeated(15, engine={"enable_prefix_caching": False})
+    assert is_healthy(log, "prefix-identity-miss")
 
 
 def test_without_hashes_of_content_it_is_not_measured() -> None:
@@ -275,31 +338,3 @@ def test_more_at_once_than_fit_is_told_for_information() -> None:
 
 def test_as_many_as_fit_is_fine() -> None:
     assert is_healthy(mixed(9), "prompt-mix-exceeds-limits")
-
-
-# -------------------------------------------------------------------------------- dp-rank-imbalance
-
-
-def ranks(waiting: int, seconds: float = 61) -> LogBuilder:
-    return lasting(LogBuilder(1).described(model="m"), seconds, waiting=waiting)
-
-
-def verdict_of_ranks(waiting: int, seconds: float = 61) -> str:
-    others = [lasting(LogBuilder(n).described(model="m"), seconds, waiting=1) for n in (2, 3)]
-    return type(verdict_of(log_of(ranks(waiting, seconds), *others), "dp-rank-imbalance")).__name__
-
-
-def test_one_rank_with_the_queue_of_all_is_found() -> None:
-    assert verdict_of_ranks(8) == "Finding"
-
-
-def test_a_short_queue_is_no_imbalance() -> None:
-    assert verdict_of_ranks(7) == "Healthy"
-
-
-def test_a_minute_is_needed() -> None:
-    assert verdict_of_ranks(8, 59) == "NotMeasured"
-
-
-def test_one_engine_is_balanced() -> None:
-    assert is_healthy(ranks(8), "dp-rank-imbalance")

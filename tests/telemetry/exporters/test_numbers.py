@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from telemetry.exporters import metrics
@@ -51,6 +52,15 @@ class Page:
             "INSERT INTO findings BY NAME SELECT ?::UBIGINT AS engine, ? AS finding, ? AS ts, "
             "? AS rule, 1 AS rule_version, ? AS severity, ?::BIGINT AS cleared_ts",
             [engine, name, ts, values["rule"], values["severity"], values["cleared_ts"]],
+        )
+
+    def silenced(self, rule: str, seconds: int) -> None:
+        """Somebody silences a rule for so long; in the past, if that is negative."""
+        now = time.time_ns()
+        self.connection.execute(
+            "INSERT INTO findings BY NAME SELECT 'silenced' AS event, ? AS rule, ? AS ts, "
+            "?::BIGINT AS until_ts, 'dana' AS author",
+            [rule, now - 10**12, now + seconds * 10**9],
         )
 
     def values(self, metric: Metric) -> dict[tuple[str, ...], float]:
@@ -110,11 +120,39 @@ def test_a_finding_is_one_while_it_is_open_and_zero_afterwards() -> None:
     page.finding(1, "ssl-1", 10, rule="seq-slot-limit", severity="medium")
     page.finding(1, "ssl-1", 20, rule="seq-slot-limit", severity="high")
     assert page.values(metrics.FINDING_ACTIVE) == {
-        (HEX, "kv-preemption-pressure", "high"): 1,
-        (HEX, "priority-inversion", "high"): 0,
-        (HEX, "seq-slot-limit", "medium"): 0,
-        (HEX, "seq-slot-limit", "high"): 1,
+        (HEX, "kv-preemption-pressure", "high", "false"): 1,
+        (HEX, "priority-inversion", "high", "false"): 0,
+        (HEX, "seq-slot-limit", "medium", "false"): 0,
+        (HEX, "seq-slot-limit", "high", "false"): 1,
     }
+
+
+def test_nothing_is_active_of_an_engine_that_has_ended() -> None:
+    page = Page(LogBuilder().described())
+    page.drained(1, closed=True)
+    page.finding(1, "kvp-1", 10)
+    assert list(page.values(metrics.FINDING_ACTIVE).values()) == [0]
+
+
+def test_nothing_is_active_of_an_engine_whose_ring_is_gone() -> None:
+    page = Page(LogBuilder().described())
+    page.drained(1)
+    page.finding(1, "kvp-1", 10)
+    page.sights.observe([])
+    assert list(page.values(metrics.FINDING_ACTIVE).values()) == [0]
+
+
+@pytest.mark.parametrize(("seconds", "silenced"), [(60, True), (-60, False)])
+def test_a_silence_moves_a_finding_to_a_series_of_its_own(seconds: int, silenced: bool) -> None:
+    page = Page(LogBuilder().described())
+    page.drained(1)
+    page.finding(1, "kvp-1", 10)
+    page.finding(1, "ssl-1", 10, rule="seq-slot-limit")
+    page.silenced("kv-preemption-pressure", seconds)
+    values = page.values(metrics.FINDING_ACTIVE)
+    pressure = {key[3]: value for key, value in values.items() if key[1] != "seq-slot-limit"}
+    assert pressure == ({"false": 0, "true": 1} if silenced else {"false": 1})
+    assert values[HEX, "seq-slot-limit", "high", "false"] == 1
 
 
 def test_what_was_never_measured_is_not_on_the_page() -> None:

@@ -23,9 +23,17 @@ from telemetry.exporters.prometheus import render
 from telemetry.exporters.status import read_status
 from telemetry.store.posting import post_findings
 from telemetry.store.presence import find_collector
-from tests.telemetry.collector.builders import RINGS, collector_process, rows, wait_until
+from tests.telemetry.collector.builders import (
+    RINGS,
+    collector_process,
+    record,
+    ring_for,
+    rows,
+    wait_for_collector,
+    wait_until,
+)
 from tests.telemetry.exporters.test_prometheus import Numbers
-from tests.telemetry.posts import change
+from tests.telemetry.posts import change, saying
 
 ENGINE = "tests.whole_line.storming_engine"
 PROMETHEUS = shutil.which("prometheus")
@@ -142,15 +150,40 @@ def page_of(log: Path) -> str:
 
 
 def check_findings(log: Path, server: Prometheus) -> None:
-    """A finding has no series before it was found, 1 while it is open and 0 afterwards."""
+    """A finding has no series before it was found; of an engine that has ended it is 0."""
     name = 'stepscope_finding_active{rule="kv-preemption-pressure",severity="high"}'
     assert server.ask("stepscope_finding_active") == []
     ((engine,),) = rows(log, "SELECT engine FROM engines")
     post_findings(log, [change(engine=engine)])
-    wait_until(lambda: server.number(name) == 1)
-    over = {"event": "cleared", "status": "cleared", "cleared_ts": time.time_ns()}
-    post_findings(log, [change(engine=engine, **over)])
-    wait_until(lambda: server.number(name) == 0)
+    wait_until(lambda: server.ask(name))
+    assert server.number(name) == 0
+
+
+def test_a_finding_is_one_until_it_is_silenced_or_clears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    monkeypatch.setenv("STEPSCOPE_METRICS_PORT", str(port))
+    log = tmp_path / "log"
+    ring = ring_for(log)
+    record(ring, 0, 3)
+    alert = 'stepscope_finding_active{silenced="false"}'
+    with prometheus(tmp_path, {"stepscope": f"127.0.0.1:{port}"}) as server, collector_process(log):
+        wait_for_collector(log)
+        wait_until(lambda: rows(log, "SELECT count(*) FROM steps") == [(3,)])
+        ((engine,),) = rows(log, "SELECT engine FROM engines")
+        post_findings(log, [change(engine=engine)])
+        wait_until(lambda: server.number(alert) == 1)
+        until_ts = time.time_ns() + 3600 * 10**9
+        post_findings(log, [saying("silenced", engine=engine, until_ts=until_ts)])
+        wait_until(lambda: server.number(alert) == 0)
+        assert server.number('stepscope_finding_active{silenced="true"}') == 1
+        post_findings(log, [saying("unsilenced", engine=engine)])
+        wait_until(lambda: server.number(alert) == 1)
+        over = {"event": "cleared", "status": "cleared", "cleared_ts": time.time_ns()}
+        post_findings(log, [change(engine=engine, **over)])
+        wait_until(lambda: server.number(alert) == 0)
+    ring.close()
 
 
 def test_promql_on_the_collectors_page_equals_sql(log: Path, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from telemetry.records import (
     columns_of,
 )
 from telemetry.ring import Position, RingReader
+from telemetry.ring import layout as lay
 from telemetry.ring.batch import split_blob
 from telemetry.vocabulary import EventKind, Phase
 from tests.telemetry.ring.builders import blank, dense, filled, read_all, small_ring, step
@@ -72,12 +73,54 @@ def test_block_hashes_come_back_as_they_are(tmp_path: Path, request_id: str | No
     ring.close()
 
 
+@pytest.mark.parametrize("prefix", [None, bytes(16)])
+@pytest.mark.parametrize("contents", [None, b"", bytes(range(16))])
+def test_hashes_of_contents_lie_behind_the_rest(
+    tmp_path: Path, prefix: bytes | None, contents: bytes | None
+) -> None:
+    ring = small_ring(tmp_path)
+    told = {"step": 1, "ts": 2, "prefix_hashes": prefix, "content_hashes": contents}
+    ring.record_events([RequestArrived(**told), RequestArrived(step=1, ts=2, request_id="next")])
+    [batch] = read_all(RingReader(ring.path))
+    assert batch.contents == [contents, None]
+    assert split_blob(batch.texts[0])[1] == (prefix or b"")
+    assert json.loads(split_blob(batch.texts[1])[0])["request_id"] == "next"
+    ring.close()
+
+
+def test_a_ring_whose_layout_has_no_place_for_contents_is_read(tmp_path: Path) -> None:
+    ring = small_ring(tmp_path)
+    ring.record_events([RequestArrived(step=1, ts=2, request_id="r", content_hashes=bytes(8))])
+    ring.close()
+    older = tmp_path / "older.ring"
+    older.write_bytes(without_column(ring.path.read_bytes(), "events", "content_bytes"))
+    [batch] = read_all(RingReader(older))
+    assert batch.contents == [None]
+    assert json.loads(split_blob(batch.texts[0])[0])["request_id"] == "r"
+
+
+def compact(layout: dict[str, Any]) -> bytes:
+    return json.dumps(layout, separators=(",", ":")).encode()
+
+
+def without_column(ring: bytes, region: str, name: str) -> bytes:
+    """Returns a ring whose layout does not name a column."""
+    words = np.frombuffer(ring, np.uint64, count=lay.STATE_BYTES // 8)
+    begin = lay.LAYOUT_OFFSET
+    end = begin + int(words[lay.WORD["layout_bytes"]])
+    layout = json.loads(ring[begin:end])
+    columns = layout["regions"][region]["columns"]
+    columns.remove(next(column for column in columns if column[0] == name))
+    return ring[:begin] + compact(layout).ljust(end - begin) + ring[end:]
+
+
 def test_what_an_event_does_not_have_is_null(tmp_path: Path) -> None:
     ring = small_ring(tmp_path)
     ring.record_events([Event(kind=EventKind.paused, step=1, ts=2)])
     [batch] = read_all(RingReader(ring.path))
     names = set(batch.events.dtype.names or ()) - {"kind", "step", "ts"}
     names -= {"blob_offset", "blob_bytes"}
+    assert "content_bytes" in names
     for name in names:
         dtype = batch.events.dtype[name].str[1:]
         assert batch.events[name].tolist() == [NULLS[dtype]], name

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from telemetry.collector.prefix_tree import PrefixTree
 from telemetry.recorder import ListRecorder
 from telemetry.records import Event, StepRow
 from telemetry.vocabulary import EventKind
@@ -24,7 +25,7 @@ TIMES = {
     *("oldest_load_ns", "queue_ns", "prefill_ns", "decode_ns", "preempted_ns", "load_ns"),
     *("mean_itl_ns", "max_itl_ns", "received_ts", "tokenized_ts"),
 }
-SALTED = {"prefix_hashes", "grammar_key", "salt_key", "item_keys", "item_key"}
+SALTED = {"prefix_hashes", "content_hashes", "grammar_key", "salt_key", "item_keys", "item_key"}
 WORDS = {"adapter", "connector", "text", "request_id"}
 """Names that the two give differently."""
 OUR_DRAFTS = {"num_draft_tokens", "num_padding_tokens"}
@@ -114,6 +115,36 @@ def test_events_are_the_same(pairs: dict[str, tuple[ListRecorder, ListRecorder, 
                     if one[name] != two[name]
                 ]
     assert [each for each in differences if each[:2] not in EXCEPTIONS] == []
+
+
+def test_as_much_text_repeats_where_the_cache_cannot_see_it(
+    pairs: dict[str, tuple[ListRecorder, ListRecorder, int]],
+) -> None:
+    found = {
+        vector: (_repeated(ours, last), _repeated(theirs, last))
+        for vector, (ours, theirs, last) in pairs.items()
+    }
+    differences = {
+        (vector, request): (mine[request], other)
+        for vector, (mine, others) in found.items()
+        for request, other in others.items()
+        if mine[request] != other
+    }
+    assert differences == {}
+    assert sum(sum(others.values()) for _, others in found.values()) > 0
+
+
+def _repeated(recorder: ListRecorder, last: int) -> dict[int, int]:
+    """Returns how many blocks of each arriving request repeat text; those that have any block."""
+    tree, found = PrefixTree(), {}
+    for seq, event in enumerate(recorder.events):
+        hashes = getattr(event, "prefix_hashes", None)
+        if event.step < last and event.request is not None and hashes is not None:
+            contents = getattr(event, "content_hashes", None)
+            shared = tree.share(seq, event.request, hashes, contents).shared_content_blocks
+            if shared is not None:
+                found[event.request] = shared
+    return found
 
 
 def _is_no_draft_accepted(name: str, mine: Any, other: Any) -> bool:
