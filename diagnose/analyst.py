@@ -6,7 +6,8 @@ and writes nothing itself: findings are posted to the collector, which stores an
 
 It takes what is left of the processor (nice), and at most a part of the time: where an evaluation
 takes long, the next one comes later, and `stepscope doctor` says so. Where nothing is open and no
-engine works, a look costs one query. It judges by rules alone; nothing is replayed here.
+engine works, a look costs one query. An evaluation judges by rules alone; what replays tell of a
+finding's cause is worked out between two of them (`diagnose.life.sharing`).
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from diagnose.diagnosis import diagnose
+from diagnose.life.ends import OVER, read_ends
 from diagnose.life.look import look_at
-from diagnose.life.machine import Life, observe
+from diagnose.life.machine import Change, Life, observe
 from diagnose.life.rows import read_lives, row_of
+from diagnose.life.sharing import Explanations
 from diagnose.reading import NS
 from diagnose.rule import Rule
 from diagnose.user_rules.loading import WatchedRules
-from diagnose.window import choose_window
+from diagnose.window import choose_window, engines_in
 from telemetry.errors import StepscopeError
 from telemetry.store import Log, open_log
 from telemetry.store.analyst_status import AnalystStatus, take_analyst_lock
@@ -73,6 +77,7 @@ class Analyst:
         self._seen_ts = -1
         self._last_error = ""
         self._own = WatchedRules(log)
+        self._explanations = Explanations()
         self._wait = threading.Event()
         self.status = AnalystStatus(
             pid=os.getpid(),
@@ -89,7 +94,9 @@ class Analyst:
             if is_collected(self.log):
                 self.evaluate()
                 last_collected = time.monotonic()
-                self._wait.wait(max(began + self.status.every_seconds - last_collected, 0))
+                due = began + self.status.every_seconds
+                self.explain(due - last_collected)
+                self._wait.wait(max(due - time.monotonic(), 0))
             elif not self.log.is_dir() or began - last_collected > ORPHAN_SECONDS:
                 return
             else:
@@ -117,10 +124,33 @@ class Analyst:
         self._take_time(time.monotonic() - began)
         self.status.publish(self.log)
 
+    def explain(self, seconds: float) -> bool:
+        """Replays what made one finding, where the time until the next evaluation is enough.
+
+        Returns whether it told anything; never raises for the log's sake.
+        """
+        lives = self._lives or {}
+        life = lives.get(self._explanations.next(seconds) or "")
+        if life is None:
+            return False
+        try:
+            with open_log(self.log, limits=Limits(QUERY_SECONDS), background=True) as log:
+                window = choose_window(log, is_live=True)
+                told = self._explanations.explain(log, window, life.told, self._own.read())
+            if told is not None:
+                self._post([told])
+        except (StepscopeError, OSError) as error:
+            _log.warning("what made %s is not worked out: %s", life.told.sighting.id, error)
+            return False
+        return told is not None
+
     def _look(self) -> int:
         """Evaluates and posts, where there is anything new; returns the newest moment seen."""
         with open_log(self.log, limits=Limits(QUERY_SECONDS), background=True) as log:
-            self._lives = lives = read_lives(log) if self._lives is None else self._lives
+            if self._lives is None:
+                self._lives = read_lives(log)
+                self._explanations.remember(self._lives.values())
+            lives = self._lives
             if _num_open(lives) or self._has_news(log):
                 self._seen_ts = self._follow(log, lives)
         return self._seen_ts
@@ -133,14 +163,22 @@ class Analyst:
 
     def _follow(self, log: Log, lives: dict[str, Life]) -> int:
         window = choose_window(log, is_live=True)
+        engines = {life.told.sighting.engine for life in lives.values() if _is_open(life)}
+        ends = read_ends(
+            log, engines | set(engines_in(log, window))
+        )  # before what they say is read
         found = diagnose(log, window, rules=self._rules(), effort="none")
-        look = look_at(found, time.time_ns())
+        look = look_at(found, time.time_ns(), ends)
         lives, changes = observe(lives, look)
+        self._post([self._explanations.carried(change) for change in changes])
+        self._explanations.ask(changes)
+        self._lives = lives
+        return window.end_ts
+
+    def _post(self, changes: Sequence[Change]) -> None:
         rows = [row_of(change) for change in changes]
         for first in range(0, len(rows), MAX_ROWS):
             post_findings(self.log, rows[first : first + MAX_ROWS])
-        self._lives = lives
-        return window.end_ts
 
     def _rules(self) -> tuple[Rule, ...]:
         """Returns all rules; ours alone while a file of somebody's own is none, which is told."""
@@ -169,7 +207,11 @@ class Analyst:
 
 
 def _num_open(lives: dict[str, Life]) -> int:
-    return sum(life.told.status != "cleared" for life in lives.values())
+    return sum(_is_open(life) for life in lives.values())
+
+
+def _is_open(life: Life) -> bool:
+    return life.told.status not in OVER
 
 
 def main() -> int:

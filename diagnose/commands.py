@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from diagnose.diff.command import add_diff
@@ -14,6 +15,7 @@ from diagnose.user_rules.commands import add_rules_option
 
 if TYPE_CHECKING:
     from diagnose.diagnosis import Diagnosis
+    from diagnose.life.said import SaidOf
     from diagnose.reading import QueryLog
     from diagnose.window import Window
 
@@ -43,7 +45,10 @@ def add_commands(
     form.add_argument("--json", action="store_true", help="JSON instead of text")
     form.add_argument("--markdown", action="store_true", help="an incident report in Markdown")
     parser.add_argument(
-        "--fail-on", choices=LEVELS, metavar="LEVEL", help=f"exit 1 from here: {', '.join(LEVELS)}"
+        "--fail-on",
+        choices=LEVELS,
+        metavar="LEVEL",
+        help=f"exit 1 from here: {', '.join(LEVELS)}; what is silenced does not count",
     )
     parser.add_argument(
         "--thorough",
@@ -79,6 +84,7 @@ def run_diagnose(args: argparse.Namespace) -> int:
 def report_on(log: QueryLog, args: argparse.Namespace, window: Window, engine: int | None) -> int:
     """Diagnoses a window of an open log and prints it; returns the exit code."""
     from diagnose.diagnosis import diagnose
+    from diagnose.life.said import read_said
     from diagnose.user_rules.loading import chosen_rules
     from diagnose.window import engines_in
     from diagnose.words import engine_hex
@@ -98,26 +104,27 @@ def report_on(log: QueryLog, args: argparse.Namespace, window: Window, engine: i
     )
     if args.sql is not None:
         return print_sql(diagnosis, args.sql)
+    said = read_said(log, diagnosis.findings, time.time_ns())
     if args.markdown:
         print_markdown(log, diagnosis)
-        return exit_code(diagnosis, args.fail_on)
-    print_diagnosis(diagnosis, as_json=args.json, ascii_only=args.ascii)
+        return exit_code(diagnosis, args.fail_on, said)
+    print_diagnosis(diagnosis, said, as_json=args.json, ascii_only=args.ascii)
     if diagnosis.findings and not args.json and args.log != getattr(args, "default_log", args.log):
         print(f"with each command: --log {shlex.quote(str(args.log))}")
-    return exit_code(diagnosis, args.fail_on)
+    return exit_code(diagnosis, args.fail_on, said)
 
 
-def print_diagnosis(diagnosis: Diagnosis, *, as_json: bool, ascii_only: bool) -> None:
-    """Prints a diagnosis to standard output."""
+def print_diagnosis(diagnosis: Diagnosis, said: SaidOf, *, as_json: bool, ascii_only: bool) -> None:
+    """Prints a diagnosis, and what people said of its findings, to standard output."""
     if as_json:
         from diagnose.json_output import to_json
 
-        print(to_json(diagnosis))
+        print(to_json(diagnosis, {name: each.document for name, each in said.items()}))
         return
     from diagnose.report import write_report
     from diagnose.text.lines import print_report
 
-    print_report(write_report(diagnosis), sys.stdout, ascii_only=ascii_only)
+    print_report(write_report(diagnosis, said), sys.stdout, ascii_only=ascii_only)
 
 
 def print_markdown(log: QueryLog, diagnosis: Diagnosis) -> None:
@@ -141,13 +148,19 @@ def print_sql(diagnosis: Diagnosis, finding_id: str) -> int:
     return USAGE
 
 
-def exit_code(diagnosis: Diagnosis, fail_on: str | None) -> int:
-    """Returns the exit code of a diagnosis."""
+def exit_code(diagnosis: Diagnosis, fail_on: str | None, said: SaidOf) -> int:
+    """Returns the exit code of a diagnosis; findings that somebody silenced do not count."""
     from diagnose.finding import Severity
+    from diagnose.life.said import NOTHING_SAID
 
     if not diagnosis.has_enough_data:
         return NOT_ENOUGH_DATA
-    worst = diagnosis.worst
+    told = (
+        finding.severity
+        for finding in diagnosis.findings
+        if not said.get(finding.id, NOTHING_SAID).is_silenced
+    )
+    worst = max(told, default=None)
     if fail_on is not None and worst is not None and worst >= Severity[fail_on]:
         return FOUND
     return FINE

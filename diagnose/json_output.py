@@ -7,6 +7,7 @@ gain keys under the same version, never lose or change one.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from diagnose.accounting import Accounting
@@ -17,13 +18,20 @@ from diagnose.words import engine_hex, iso, stretch
 SCHEMA_VERSION = 1
 
 
-def to_json(diagnosis: Diagnosis) -> str:
+SaidDocuments = Mapping[str, Mapping[str, Any]]
+"""By the finding's id: `acknowledged` and `silenced`, as they stand in a finding."""
+_NOTHING_SAID: Mapping[str, Any] = {"acknowledged": None, "silenced": None}
+
+
+def to_json(diagnosis: Diagnosis, said: SaidDocuments | None = None) -> str:
     """Returns the diagnosis as a JSON document."""
-    return json.dumps(to_document(diagnosis), indent=2, ensure_ascii=True, allow_nan=False)
+    return json.dumps(to_document(diagnosis, said), indent=2, ensure_ascii=True, allow_nan=False)
 
 
-def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
+def to_document(diagnosis: Diagnosis, said: SaidDocuments | None = None) -> dict[str, Any]:
     """Returns the diagnosis as plain dictionaries and lists.
+
+    `said` is what people said of its findings; without it nothing is told of that.
 
     `accounting` and `data_quality` are those of the worst engine, as `verdict` is; each engine has
     its own under `engines`.
@@ -35,7 +43,10 @@ def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
         "window": _window(diagnosis),
         "verdict": _verdict(diagnosis.verdict),
         "engines": [_engine(engine) for engine in engines],
-        "findings": [finding_document(finding, when) for finding in diagnosis.findings],
+        "findings": [
+            {**finding_document(finding, when), **_said_of(finding, said)}
+            for finding in diagnosis.findings
+        ],
         "healthy": [
             _of(engine)
             | {"rule": said.rule, "name": said.name, "number": said.number}
@@ -56,6 +67,10 @@ def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
         "accounting": _accounting(engines[0].accounting) if engines else None,
         "data_quality": _quality(engines[0]) if engines else None,
     }
+
+
+def _said_of(finding: Finding, said: SaidDocuments | None) -> Mapping[str, Any]:
+    return {} if said is None else said.get(finding.id, _NOTHING_SAID)
 
 
 def _window(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -59,13 +59,13 @@ def _add_findings(commands: Commands, parents: Parents) -> None:
     parser = commands.add_parser(
         "findings",
         parents=parents,
-        help="findings that are stored: open ones, or with --all those that cleared too",
+        help="findings that are stored: open ones, or with --all those that are over too",
         description="Prints the findings that the analyst beside the collector has stored, with "
-        "their life: opened, updated, cleared, flapping, acknowledged, silenced.",
+        "their life: opened, explained, updated, cleared, ended, flapping, acknowledged, silenced.",
     )
     parser.add_argument("finding", nargs="?", metavar="ID", help="one finding and its whole story")
-    parser.add_argument("--all", action="store_true", help="those that have cleared too")
-    parser.add_argument("--json", action="store_true", help="JSON instead of text")
+    parser.add_argument("--all", action="store_true", help="those that are over too")
+    parser.add_argument("--json", action="store_true", help="JSON: docs/findings.schema.json")
     parser.add_argument("--ascii", action="store_true", help="no signs beyond ASCII")
     parser.set_defaults(run=_findings)
 
@@ -83,23 +83,27 @@ def _add_author(parser: argparse.ArgumentParser) -> None:
 
 def _findings(args: argparse.Namespace) -> int:
     from diagnose.life.listing import json_listing, write_listing, write_story
-    from diagnose.life.state import read_changes, read_silences, read_states
+    from diagnose.life.state import is_closed, read_changes, read_silences, read_states
     from diagnose.text.lines import print_report
     from telemetry.store import open_log
 
     now = time.time_ns()
     with open_log(args.log) as log:
-        states, silences = read_states(log), read_silences(log, now)
+        has_ended = is_closed(log)
+        states, silences = read_states(log, is_closed=has_ended), read_silences(log, now)
         if args.finding is not None:
             states = [_find(states, args.finding)]
             changes = [each for each in read_changes(log) if each.finding == args.finding]
-    shown = [state for state in states if args.all or args.finding or state.is_open]
+    standing = ("open", "flapping", "ended") if has_ended else ("open", "flapping")
+    is_whole = args.all or args.finding is not None
+    shown = [state for state in states if is_whole or state.status in standing]
     if args.json:
         story = None if args.finding is None else changes
         print(json_listing(shown, silences, now, story))
         return FINE
     if args.finding is None:
-        report = write_listing(shown, silences, now, num_cleared=len(states) - len(shown))
+        hidden = [state for state in states if state not in shown]
+        report = write_listing(shown, silences, now, hidden=hidden)
     else:
         report = write_story(states[0], changes, now)
     print_report(report, sys.stdout, ascii_only=args.ascii)

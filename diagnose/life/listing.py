@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from diagnose.life.ends import end_words
+from diagnose.life.shares import shares_words
 from diagnose.life.state import FindingState, Silence, StoredChange
 from diagnose.text.lines import SHAPES, Report, Role
 from diagnose.words import duration, engine_hex, harmless, iso, plural, time_of_day, utc
@@ -21,7 +23,10 @@ def json_listing(
     now: int,
     story: Sequence[StoredChange] | None = None,
 ) -> str:
-    """Returns findings, silences in force and, of one finding, its changes, as JSON."""
+    """Returns findings, silences in force and, of one finding, its changes, as JSON.
+
+    Its shape is published: `docs/findings.schema.json`.
+    """
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "findings": [state_document(state, now) for state in states],
@@ -36,7 +41,13 @@ def state_document(state: FindingState, now: int) -> dict[str, Any]:
     """Returns a finding's state; `document` is the whole finding, as `diagnose --json` tells it."""
     plain = _plain(asdict(state))
     del plain["body"]
-    return plain | {"is_muted": state.is_muted(now), "document": state.document}
+    return plain | {
+        "is_open": state.is_open,
+        "is_silenced": state.is_silenced(now),
+        "is_muted": state.is_muted(now),
+        "shares": state.shares,
+        "document": state.document,
+    }
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
@@ -55,21 +66,38 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_listing(
-    states: Sequence[FindingState], silences: Sequence[Silence], now: int, *, num_cleared: int
+    states: Sequence[FindingState],
+    silences: Sequence[Silence],
+    now: int,
+    *,
+    hidden: Sequence[FindingState] = (),
 ) -> Report:
-    """Returns the findings, those that somebody has to look at first."""
+    """Returns the findings, those that somebody has to look at first.
+
+    Of those that are `hidden` it says how many there are.
+    """
     report = Report()
-    for state in sorted(states, key=lambda state: (not state.is_open, state.is_muted(now))):
+    for state in sorted(states, key=lambda state: (state.rank, state.is_muted(now))):
         _write_state(report, state, now)
     if not states:
         report.add(("✓ nothing is open", "healthy"))
         report.add()
     _write_silences(report, silences, now)
-    if num_cleared:
-        report.add(f"{plural(num_cleared, 'finding')} cleared: stepscope findings --all")
+    if told := _hidden(hidden):
+        report.add(f"{told}: stepscope findings --all")
     if any(state.is_open and not state.is_muted(now) for state in states):
         report.add("known: stepscope ack ID --note ...    not now: stepscope silence ID --for 2h")
     return report
+
+
+def _hidden(states: Sequence[FindingState]) -> str:
+    """Returns how many are over, and how."""
+    num_ended = sum(state.status == "ended" for state in states)
+    num_cleared = len(states) - num_ended
+    parts = [f"{plural(num_cleared, 'finding')} cleared"] if num_cleared else []
+    if num_ended:
+        parts.append(f"{plural(num_ended, 'finding')} open when the engine ended")
+    return ", ".join(parts)
 
 
 def _write_state(report: Report, state: FindingState, now: int) -> None:
@@ -82,7 +110,11 @@ def _write_state(report: Report, state: FindingState, now: int) -> None:
         (state.rule, "strong"),
         (f"  {_when(state, now)}", "muted"),
     )
+    if state.status == "ended":
+        report.wrapped(ended_words(state), _INDENT + 2, "muted")
     report.wrapped(state.sentence or "", _INDENT + 2)
+    if words := shares_words(state.shares):
+        report.wrapped(harmless(words, 400), _INDENT + 10, "cost", " " * (_INDENT + 2) + "shares")
     facts = [f"engine {engine_hex(state.engine)}", f"opened {_times(state.num_openings)}"]
     report.add((" " * (_INDENT + 2) + ", ".join([*facts, *_reason(state)]), "muted"))
     for line in _said(state, now):
@@ -91,6 +123,8 @@ def _write_state(report: Report, state: FindingState, now: int) -> None:
 
 
 def _mark(state: FindingState) -> tuple[str, Role]:
+    if state.status == "ended":
+        return SHAPES[state.severity], "muted"
     if not state.is_open:
         return "✓", "healthy"
     role: Role = state.severity.name  # type: ignore[assignment]
@@ -102,27 +136,53 @@ def _times(num: int) -> str:
 
 
 def _reason(state: FindingState) -> list[str]:
-    return [] if not state.reason else [f"{state.event}: {harmless(state.reason, 80)}"]
+    if not state.reason or state.event in ("explained", "ended"):  # it is told already
+        return []
+    return [f"{state.event}: {harmless(state.reason, 80)}"]
 
 
 def _when(state: FindingState, now: int) -> str:
     opened = f"{utc(state.opened_ts):%Y-%m-%d} {time_of_day(state.opened_ts)}"
+    if state.status == "ended":
+        return f"opened {opened} UTC"
     if state.cleared_ts is None:
         return f"open since {opened} UTC, {duration(max(now - state.opened_ts, 0))}"
     lasted = duration(state.cleared_ts - state.opened_ts)
     return f"opened {opened} UTC, cleared after {lasted}"
 
 
+def ended_words(state: FindingState) -> str:
+    """Returns that the record ended while a finding was open, when and how."""
+    if state.ended_ts is None:
+        return "open when the record ended"
+    words = f"open when the record ended at {time_of_day(state.ended_ts)}"
+    is_known = state.ended_by is not None and state.ended_by.startswith("engine_")
+    return f"{words}: {end_words(state.ended_by)}" if is_known else words
+
+
 def _said(state: FindingState, now: int) -> list[str]:
     lines = []
     if state.acknowledged_ts is not None:
-        note = _noted(state.acknowledged_note)
-        when = time_of_day(state.acknowledged_ts, 0)
-        lines.append(f"acknowledged by {harmless(state.acknowledged_by)} at {when}{note}")
-    if state.is_silenced(now) and state.silenced_until_ts is not None:
-        note, left = _noted(state.silenced_note), duration(state.silenced_until_ts - now)
-        lines.append(f"silenced by {harmless(state.silenced_by)} for another {left}{note}")
+        by, note = state.acknowledged_by, state.acknowledged_note
+        lines.append(acknowledged_words(by, state.acknowledged_ts, note))
+    if state.is_silenced(now):
+        by, note = state.silenced_by, state.silenced_note
+        lines.append(silenced_words(by, state.silenced_until_ts or now, note))
     return lines
+
+
+def acknowledged_words(by: str | None, ts: int, note: str | None) -> str:
+    """Returns who knows of a finding, since when and why."""
+    return f"acknowledged by {harmless(by)} at {_day_and_time(ts)}{_noted(note)}"
+
+
+def silenced_words(by: str | None, until_ts: int, note: str | None) -> str:
+    """Returns who silenced a finding, until when and why."""
+    return f"silenced by {harmless(by)} until {_day_and_time(until_ts)}{_noted(note)}"
+
+
+def _day_and_time(ts: int) -> str:
+    return f"{utc(ts):%Y-%m-%d} {time_of_day(ts, 0)} UTC"
 
 
 def _noted(note: str | None) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from diagnose.diagnosis import Diagnosis
 from diagnose.finding import NOT_ENOUGH_DATA, Finding, Number, Severity
 from diagnose.json_output import finding_document
+from diagnose.life.ends import End
 from diagnose.words import stretch
 
 
@@ -18,6 +19,8 @@ class Sighting:
     """A finding as one evaluation saw it. `body` is the whole of it, as JSON.
 
     `count` is what it is measured by (preemptions, requests); `None` where nothing is counted.
+    `cause` is `None` where replays told it and no look has seen it since: a look without replays is
+    not to be compared with them.
     """
 
     id: str
@@ -25,7 +28,7 @@ class Sighting:
     rule: str
     rule_version: int
     severity: Severity
-    cause: str
+    cause: str | None
     count: Number | None
     opened_ts: int
     cleared_ts: int | None
@@ -50,15 +53,24 @@ class Look:
     """Engine and rule of what could not be measured: that is not the same as well."""
     explained: Mapping[tuple[int, str], str] = field(default_factory=dict)
     """By engine and rule: the rule that explains its finding away."""
+    ended: Mapping[int, End] = field(default_factory=dict)
+    """Engines that have ended: nothing of them comes back."""
+    judged: frozenset[int] | None = None
+    """Engines that were looked at; `None`: all of them."""
 
     def has_measured(self, sighting: Sighting) -> bool:
         """Returns whether a finding that was not seen is really not there."""
-        place = (sighting.engine, sighting.rule)
-        return sighting.engine not in self.unjudged and place not in self.unmeasured
+        engine, place = sighting.engine, (sighting.engine, sighting.rule)
+        if engine in self.ended and self.judged is not None and engine not in self.judged:
+            return False  # it ended before the window: nobody saw how it went on
+        return engine not in self.unjudged and place not in self.unmeasured
 
 
-def look_at(diagnosis: Diagnosis, ts: int) -> Look:
-    """Returns what a diagnosis saw, looked at now (`ts`, wall clock)."""
+def look_at(diagnosis: Diagnosis, ts: int, ended: Mapping[int, End] | None = None) -> Look:
+    """Returns what a diagnosis saw, looked at now (`ts`, wall clock).
+
+    `ended` says of engines how they ended, also of those that ended before the window.
+    """
     window, engines = diagnosis.window, diagnosis.engines
     when = stretch(window.start_ts, window.end_ts)
     return Look(
@@ -77,6 +89,8 @@ def look_at(diagnosis: Diagnosis, ts: int) -> Look:
             for said in engine.suppressed
             if said.rule is not None
         },
+        ended=ended or {},
+        judged=frozenset(engine.scope.engine for engine in engines),
     )
 
 

@@ -8,12 +8,15 @@
                     cleared ──────► flapping: opened FLAP_OPENINGS times in FLAP_WINDOW; told once
                                        └──────► cleared: stayed away for CALM
 
+    open, flapping ──► ended: the engine ended, and nothing says that the finding did before
+
 Whoever is told the changes and nothing else knows the state. A finding that could not be measured
 in a look stays as it was: not measured is not fine.
 
 Invariants:
     A finding that is seen open is open or flapping afterwards, and somebody has been told.
-    It clears only after it has stayed away for HOLD, or where the log says so by itself.
+    It clears only after it has stayed away for HOLD, or where the log says so by itself: of an
+    engine that has ended nothing comes back, so there nothing is waited for.
 """
 
 from __future__ import annotations
@@ -23,12 +26,16 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from diagnose.finding import Number, Severity
+from diagnose.life.ends import OVER
 from diagnose.life.look import Look, Sighting
 from diagnose.reading import NS
 from diagnose.words import count, duration
 
-Status = Literal["open", "flapping", "cleared"]
-Event = Literal["opened", "updated", "reopened", "cleared", "flapping", "settled"]
+Status = Literal["open", "flapping", "cleared", "ended"]
+Event = Literal[
+    "opened", "updated", "reopened", "cleared", "flapping", "settled", "ended", "explained"
+]
+"""What is told; `explained` is told by nobody here: what replays found (`sharing`)."""
 
 HOLD_NS = 30 * NS
 """How long a finding stays away before it counts as cleared: three evaluations."""
@@ -110,9 +117,11 @@ class _Observer:
         if self.life is None:
             assert seen is not None
             self.life = self._open(seen)
+        if self.life.told.sighting.engine in self._look.ended:
+            self.life = self._is_over(self.life, seen)
         elif seen is None and not self._look.has_measured(self.life.told.sighting):
             return
-        if seen is not None and seen.is_open:
+        elif seen is not None and seen.is_open:
             self.life = self._is_there(self.life, seen)
         else:
             self.life = self._is_away(self.life, seen)
@@ -158,7 +167,7 @@ class _Observer:
         )
 
     def _is_there(self, life: Life, seen: Sighting) -> Life:
-        if life.told.status == "cleared":
+        if life.told.status in OVER:
             life = self._open(seen, life)
         elif life.told.status == "flapping":
             life = self._flaps(life, seen)
@@ -196,7 +205,7 @@ class _Observer:
 
     def _is_away(self, life: Life, seen: Sighting | None) -> Life:
         """Follows one that was not seen, or was seen as over (`seen`)."""
-        if life.told.status == "cleared":
+        if life.told.status in OVER:
             if seen is None or not _is_another(life.told, seen):
                 return life
             life = self._open(seen, life)  # it came and went between two looks
@@ -231,6 +240,38 @@ class _Observer:
                 cleared_ts=max(life.last_open_ts, life.told.opened_ts),
                 num_openings=life.num_openings,
                 reason=self._why_cleared(life),
+            )
+        )
+        return replace(life, told=told, is_active=False, quiet_since=None, turned_ts=self._look.ts)
+
+    # ------------------------------------------------------------------------ its engine has ended
+
+    def _is_over(self, life: Life, seen: Sighting | None) -> Life:
+        """Follows one whose engine has ended: what the log says of its end is the last word."""
+        status = life.told.status
+        if status == "cleared":
+            if seen is None or seen.is_open or not _is_another(life.told, seen):
+                return life
+            life = self._open(seen, life)  # it came and went since the last look
+        has_measured = seen is not None or self._look.has_measured(life.told.sighting)
+        if has_measured and (seen is None or not seen.is_open):
+            if status == "ended" and seen is None:
+                return life
+            if seen is not None and seen.cleared_ts is not None:
+                life = replace(life, last_open_ts=seen.cleared_ts)
+            return self._clear(life, seen)
+        return life if status == "ended" else self._end(life, seen)
+
+    def _end(self, life: Life, seen: Sighting | None) -> Life:
+        sighting = life.told.sighting if seen is None else seen
+        told = self._tell(
+            replace(
+                life.told,
+                event="ended",
+                status="ended",
+                sighting=sighting,
+                num_openings=life.num_openings,
+                reason=f"open when the record ended: {self._look.ended[sighting.engine]}",
             )
         )
         return replace(life, told=told, is_active=False, quiet_since=None, turned_ts=self._look.ts)
@@ -271,7 +312,7 @@ def _notable(life: Life, seen: Sighting, look: Look) -> str:
     changes = []
     if seen.severity != told.severity:
         changes.append(f"severity {told.severity.name} -> {seen.severity.name}")
-    if seen.cause != told.cause:
+    if told.cause is not None and seen.cause != told.cause:
         changes.append(f"cause {told.cause} -> {seen.cause}")
     if _has_grown(told.count, seen.count):
         changes.append(f"count {count(told.count)} -> {count(seen.count)}")

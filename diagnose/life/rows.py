@@ -12,8 +12,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from diagnose.finding import Severity
+from diagnose.life.ends import OVER
 from diagnose.life.look import Sighting, count_in
 from diagnose.life.machine import FLAP_WINDOW_NS, Change, Event, Life, Status
+from diagnose.life.shares import shares_in
 from diagnose.reading import QueryLog, read_rows
 
 _ROWS = """
@@ -85,7 +87,7 @@ def _after(life: Life | None, change: Change) -> Life:
         openings=openings,
         num_openings=change.num_openings,
         turned_ts=ts,
-        is_active=change.status != "cleared",
+        is_active=change.status not in OVER,
         last_open_ts=last_open_ts,
     )
 
@@ -107,13 +109,14 @@ def _sighting(row: Mapping[str, Any]) -> Sighting:
     body = row["body"] or "{}"
     document = json.loads(body)
     cause = document.get("cause") or {}
+    by_replays = bool(shares_in(document))
     return Sighting(
         id=row["finding"],
         engine=row["engine"],
         rule=row["rule"],
         rule_version=row["rule_version"] or 1,
         severity=Severity[row["severity"]],
-        cause=str(cause.get("kind", "undetermined")),
+        cause=None if by_replays else str(cause.get("kind", "undetermined")),
         count=count_in(document),
         opened_ts=row["opened_ts"],
         cleared_ts=row["cleared_ts"],

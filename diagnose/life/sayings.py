@@ -46,7 +46,7 @@ class Saying:
         Raises:
             ValueError: It has cleared.
         """
-        if not state.is_open:
+        if state.status == "cleared":
             raise ValueError(f"{state.finding} has cleared: there is nothing to acknowledge")
         place = {"engine": state.engine, "finding": state.finding, "rule": state.rule}
         return self._row("acknowledged") | place

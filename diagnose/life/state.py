@@ -2,18 +2,27 @@
 
 What a person says changes nothing of a finding: it is found, stored and counted as before. Only who
 is told of it changes (`FindingState.is_muted`).
+
+A finding whose engine has ended, or whose log nobody writes any more, is not open now, and nobody
+saw it clear: it *ended*, open when the record did. The analyst stores that where it can; where it
+was ended first, the end is read from the log here.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, get_args
 
-from diagnose.finding import Severity
+from diagnose.finding import CauseKind, Severity, Share
+from diagnose.life.ends import OVER, read_ends
+from diagnose.life.shares import shares_in
 from diagnose.reading import QueryLog, read_rows
+from telemetry.store import Log
+from telemetry.store.token import remote_address
 
+CAUSE_KINDS = frozenset(get_args(CauseKind))
 _STATES = "FROM finding_states ORDER BY status = 'cleared', changed_ts DESC"
 _CHANGES = "FROM finding_changes WHERE ts > {since} ORDER BY ts"
 _SILENCES = "FROM finding_silences WHERE until_ts > {now} ORDER BY until_ts"
@@ -21,7 +30,11 @@ _SILENCES = "FROM finding_silences WHERE until_ts > {now} ORDER BY until_ts"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingState:
-    """A row of the view `finding_states`; its columns are explained there."""
+    """A row of the view `finding_states`; its columns are explained there.
+
+    `ended_ts` and `ended_by` are when and how the record ended under an open finding (`ends.End`);
+    `None` while it goes on, and where the finding has cleared.
+    """
 
     engine: int
     finding: str
@@ -45,11 +58,36 @@ class FindingState:
     silenced_note: str | None
     sentence: str | None
     body: str | None
+    ended_ts: int | None = None
+    ended_by: str | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether it is so now, or comes and goes."""
-        return self.status != "cleared"
+        return self.status not in OVER
+
+    @property
+    def rank(self) -> int:
+        """Its place in a list: open ones, those that ended open, those that cleared."""
+        return 0 if self.is_open else 1 + OVER[::-1].index(self.status)
+
+    @property
+    def shares(self) -> list[dict[str, Any]]:
+        """What each change accounts for, as it was last worked out; empty where it was not."""
+        return shares_in(self.document)
+
+    @property
+    def told_shares(self) -> tuple[Share, ...]:
+        """The same as a finding has them; a kind that nobody knows is as good as none."""
+        return tuple(
+            Share(
+                kind=share.get("kind") if share.get("kind") in CAUSE_KINDS else None,
+                name=share["name"],
+                num=share["num"],
+                ratio=share["ratio"],
+            )
+            for share in self.shares
+        )
 
     @property
     def document(self) -> dict[str, Any]:
@@ -99,10 +137,33 @@ class StoredChange:
     sentence: str | None
 
 
-def read_states(log: QueryLog) -> list[FindingState]:
-    """Returns every stored finding: open ones first, then the worst, then the newest change."""
+def is_closed(log: Log) -> bool:
+    """Returns whether nobody writes a log any more; of one on another machine that is not known."""
+    return not log.is_live and remote_address(log.target) is None
+
+
+def read_states(log: QueryLog, *, is_closed: bool = False) -> list[FindingState]:
+    """Returns every stored finding: open ones first, then the worst, then the newest change.
+
+    Args:
+        log: the log.
+        is_closed: nobody writes it any more, so that nothing of it is open now.
+    """
     states = [FindingState(**_with_severity(row)) for row in read_rows(log, _STATES)]
-    return sorted(states, key=lambda state: (not state.is_open, -state.severity))
+    states = _with_ends(log, states, is_closed)
+    return sorted(states, key=lambda state: (state.rank, -state.severity))
+
+
+def _with_ends(log: QueryLog, states: list[FindingState], is_closed: bool) -> list[FindingState]:
+    """Returns the states, those as ended of which the record ended while they were open."""
+    asked = {state.engine for state in states if state.status != "cleared"}
+    ends = read_ends(log, asked, is_closed=is_closed)
+    return [
+        replace(state, status="ended", ended_ts=end.ts, ended_by=end.kind)
+        if state.status != "cleared" and (end := ends.get(state.engine)) is not None
+        else state
+        for state in states
+    ]
 
 
 def read_changes(log: QueryLog, since_ts: int = 0) -> list[StoredChange]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from diagnose.life.shares import shares_words
 from diagnose.reading import NS
 from diagnose.watch.news import Notice
 from diagnose.watch.payloads import link
@@ -46,7 +47,8 @@ class AlertFeed:
         alert = _alert(notice, self.base)
         before = self.firing.pop(place, None)
         if notice.is_end:
-            return [_until(alert if before is None else before, notice.cleared_ts or now)]
+            ended_ts = notice.cleared_ts or notice.state.ended_ts or now
+            return [_until(alert if before is None else before, ended_ts)]
         self.firing[place] = alert
         ended = [] if before is None or before["labels"] == alert["labels"] else [before]
         return [*(_until(each, now) for each in ended), _until(alert, now + GOOD_FOR_NS)]
@@ -78,6 +80,7 @@ def _alert(notice: Notice, base: str) -> Alert:
             ("summary", notice.sentence),
             ("description", summary(notice)),
             ("num_openings", str(notice.num_openings)),
+            ("shares", shares_words(state.shares)),
         ),
         "startsAt": iso(notice.opened_ts),
         "generatorURL": link(base, notice),

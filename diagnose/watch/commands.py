@@ -29,7 +29,8 @@ def add_commands(commands: Commands, parents: list[argparse.ArgumentParser]) -> 
         parents=parents,
         help="tell what changes in findings, here and to a webhook",
         description="Prints what the analyst beside a log's collector tells of findings: opened, "
-        "updated, cleared, flapping. What somebody acknowledged or silenced is not told.",
+        "explained, updated, cleared, flapping, ended; and engines that come, go, rest and work "
+        "again. What somebody acknowledged or silenced is not told.",
         epilog="exit codes: 0 fine, 1 a finding at or above --fail-on, 2 usage",
     )
     parser.add_argument(
@@ -85,12 +86,12 @@ def run_watch(args: argparse.Namespace) -> int:
         once=args.once,
         fail_on=None if args.fail_on is None else Severity[args.fail_on],
     )
-    is_met = watch(args.log, outlets, wishes, _stopped_by_signals())
+    watched = watch(args.log, outlets, wishes, _stopped_by_signals())
     if args.once and not args.json and not terminal.num_told:
-        terminal.say_nothing_is_open()
+        terminal.say_nothing_is_open(watched.num_ended)
     if webhook is not None and not webhook.close(_ONCE_SECONDS if args.once else 5.0):
         raise StepscopeError(f"{webhook.name} has not taken every message")
-    return FOUND if is_met else FINE
+    return FOUND if watched.is_met else FINE
 
 
 def _webhook(args: argparse.Namespace) -> Webhook | None:
@@ -126,8 +127,8 @@ def _say_what_comes(args: argparse.Namespace) -> None:
         return
     if not is_collected(args.log):
         raise StepscopeError(
-            f"nobody collects {args.log}, so nothing changes there: `stepscope watch --once` tells "
-            "what was open, `stepscope diagnose` what is wrong"
+            f"nobody collects {args.log}, so nothing changes there: `stepscope findings` tells "
+            "what was open when the record ended, `stepscope diagnose` what is wrong"
         )
     if not has_analyst(args.log):
         print(

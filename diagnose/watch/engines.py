@@ -1,4 +1,4 @@
-"""Engines that come and go, as lines between the findings."""
+"""Engines that come and go, rest and work, as lines between the findings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from diagnose.reading import NS, QueryLog, read_rows
 from diagnose.text.lines import WIDTH, Report
+from diagnose.watch.rests import Rests
 from diagnose.words import count, engine_hex, harmless, time_of_day
 
 SEEN_NS = 15 * NS
@@ -33,9 +34,10 @@ class Engines:
 
     attached: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
+    rests: Rests = field(default_factory=Rests)
 
     def write(self, report: Report, log: QueryLog, now: int) -> None:
-        """Adds a line for each engine that is new, and for each that has ended."""
+        """Adds a line for each engine that is new, that has ended, came to rest, or works again."""
         since = now - SEEN_NS
         for row in read_rows(log, _LIVING.format(since=since, loaded=now - LOADING_NS)):
             if row["engine"] not in self.attached:
@@ -48,6 +50,8 @@ class Engines:
                 word = str(row["kind"]).removeprefix("engine_")
                 engine = engine_hex(row["engine"])
                 report.add(f"{time_of_day(row['ts'])}  ", f"● {word:<8}  engine {engine}")
+        living = self.attached - self.ended
+        self.rests.write(report, log, living, since, names=len(self.attached) > 1)
 
 
 def _facts(row: dict[str, object]) -> Iterator[str]:

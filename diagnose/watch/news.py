@@ -1,7 +1,9 @@
 """What is new of findings, and who is to be told: changes come in, notices go out.
 
 A finding that somebody has acknowledged or silenced is not told. Its end is, where its beginning
-was; and one that is still open when its silence ends is told then.
+was; and one that is still open when its silence ends is told then. What replays found (`explained`)
+is told of what was told. One whose engine has ended is told as ended: by the analyst, and where
+none is there any more, a while after the engine's end.
 """
 
 from __future__ import annotations
@@ -14,11 +16,15 @@ from diagnose.finding import Severity
 from diagnose.life.state import FindingState, StoredChange, read_changes, read_states
 from diagnose.reading import NS, QueryLog, read_row
 
-Kind = Literal["open", "opened", "updated", "reopened", "flapping", "settled", "cleared"]
+Kind = Literal[
+    "open", "opened", "explained", "updated", "reopened", "flapping", "settled", "cleared", "ended"
+]
 """What a notice tells; `open`: it was open before, and is told now."""
 
 OVERLAP_NS = 60 * NS
 """Changes of several writers need not come in order of their times."""
+END_NS = 30 * NS
+"""How long after an engine's end its findings are left to the analyst, which knows more of them."""
 _MARK = "SELECT max(ts) AS newest, count(*) AS num FROM findings"
 
 
@@ -38,15 +44,21 @@ class Notice:
 
     @property
     def is_end(self) -> bool:
-        """Whether it tells that the finding has cleared."""
-        return self.kind == "cleared"
+        """Whether it tells that the finding has cleared, or that its engine has ended."""
+        return self.kind in ("cleared", "ended")
 
 
 @dataclass(slots=True)
 class News:
-    """Reads a log again and again. `level` is the mildest severity that is told."""
+    """Reads a log again and again. `level` is the mildest severity that is told.
+
+    `is_closed` says that nobody writes the log any more: then nothing of it is open.
+    """
 
     level: Severity = Severity.medium
+    is_closed: bool = False
+    num_ended: int = 0
+    """Findings that were open when their record ended, by the last look."""
     told_open: set[tuple[int, str]] = field(default_factory=set)
     """Findings that were told and have not been told to be over."""
     sayings: list[StoredChange] = field(default_factory=list)
@@ -64,10 +76,13 @@ class News:
         is_first, changes = self._since is None, list[StoredChange]()
         if mark != self._mark:
             changes = self._take_note(read_changes(log, (self._since or 0) - OVERLAP_NS))
-        states = {_place(state): state for state in read_states(log)}  # not older than the changes
+        stored = read_states(log, is_closed=self.is_closed)  # not older than the changes
+        states = {_place(state): state for state in stored}
+        self.num_ended = sum(state.status == "ended" for state in stored)
         self._mark, self.sayings = mark, []
         notices = [] if is_first else list(self._of_changes(changes, states))
-        notices += self._of_open(states.values(), now)
+        notices += self._of_open(stored, now)
+        notices += self._of_ended(stored, now)
         return notices
 
     def _take_note(self, changes: Iterable[StoredChange]) -> list[StoredChange]:
@@ -97,6 +112,8 @@ class News:
         was_told = _place(notice.state) in self.told_open
         if notice.is_end:
             return was_told
+        if notice.kind == "explained":
+            return was_told and notice.state.is_open and not notice.state.is_muted(notice.ts)
         if was_told and notice.kind in ("opened", "reopened"):
             return False  # it was found open before its change was
         return notice.severity >= self.level and not notice.state.is_muted(notice.ts)
@@ -107,7 +124,14 @@ class News:
             is_noted = state.changed_ts <= (self._since or 0)  # a newer change tells it better
             is_new = state.is_open and is_noted and _place(state) not in self.told_open
             if is_new and state.severity >= self.level and not state.is_muted(now):
-                yield self._told(_of_state(state, now))
+                yield self._told(_of_state(state, "open", now))
+
+    def _of_ended(self, states: Iterable[FindingState], now: int) -> Iterator[Notice]:
+        """Yields what was told as open, and whose engine ended without anybody telling more."""
+        for state in states:
+            was_told = state.status == "ended" and _place(state) in self.told_open
+            if was_told and now - (state.ended_ts or now) > END_NS:
+                yield self._told(_of_state(state, "ended", now))
 
     def _told(self, notice: Notice) -> Notice:
         place = _place(notice.state)
@@ -137,9 +161,9 @@ def _of_change(change: StoredChange, states: dict[tuple[int, str], FindingState]
     )
 
 
-def _of_state(state: FindingState, now: int) -> Notice:
+def _of_state(state: FindingState, kind: Kind, now: int) -> Notice:
     return Notice(
-        kind="open",
+        kind=kind,
         ts=now,
         severity=state.severity,
         opened_ts=state.opened_ts,

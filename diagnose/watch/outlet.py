@@ -14,6 +14,7 @@ from diagnose.watch.news import Notice
 from diagnose.watch.payloads import delivery_id, generic, slack
 from diagnose.watch.telling import write_notice, write_saying
 from diagnose.watch.webhook import Message, Webhook
+from diagnose.words import plural
 
 Format = Literal["generic", "slack", "alertmanager"]
 
@@ -43,10 +44,13 @@ class Terminal:
             write_saying(report, saying)
         self.write(report)
 
-    def say_nothing_is_open(self) -> None:
-        """Says so, where somebody asked once."""
+    def say_nothing_is_open(self, num_ended: int) -> None:
+        """Says so, where somebody asked once, and how many were open when their record ended."""
         report = Report()
         report.add(("✓ nothing is open that nobody knows of", "healthy"))
+        if num_ended:
+            was = f"{plural(num_ended, 'finding')} open when the record ended"
+            report.add(f"● {was}: stepscope findings --all")
         self.write(report)
 
     def write(self, report: Report) -> None:
@@ -78,6 +82,8 @@ class Messages:
 
     def tell(self, notices: Iterable[Notice], sayings: Iterable[StoredChange], now: int) -> None:
         for notice in notices:
+            if self._form == "slack" and notice.kind == "explained":
+                continue  # a channel is told once that it opened; the page has the shares
             self._post(delivery_id(notice), self._payload(notice, now))
         if self._form == "alertmanager" and (alerts := self._feed.refreshed(now)):
             self._post(f"refresh-{now}", alerts)

@@ -55,6 +55,7 @@ def generic(notice: Notice, base: str) -> dict[str, Any]:
         "num_openings": notice.num_openings,
         "reason": notice.reason or None,
         "sentence": notice.sentence,
+        "shares": notice.state.shares,
         "url": link(base, notice),
         "state": state_document(notice.state, notice.ts),
     }
@@ -62,7 +63,7 @@ def generic(notice: Notice, base: str) -> dict[str, Any]:
 
 def slack(notice: Notice, base: str) -> dict[str, Any]:
     """Returns a notice as an incoming webhook of Slack takes it."""
-    mark = "✓" if notice.is_end else SHAPES[notice.severity]
+    mark = "✓" if notice.kind == "cleared" else SHAPES[notice.severity]
     word = notice.kind.upper()
     head = f"{mark} {word}  {notice.severity.name}  {notice.state.rule}"
     facts = f"{notice.state.finding}  engine {engine_hex(notice.state.engine)}  {iso(notice.ts)}"

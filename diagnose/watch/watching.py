@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagnose.finding import Severity
+from diagnose.life.state import is_closed
 from diagnose.text.lines import Report
 from diagnose.watch.engines import Engines
 from diagnose.watch.news import News, Notice
@@ -30,10 +31,18 @@ class Wishes:
     poll_seconds: float = POLL_SECONDS
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """How it went: whether `fail_on` was met, and how many findings had ended with their record."""
+
+    is_met: bool
+    num_ended: int
+
+
 def watch(
     target: Path, outlets: Sequence[Outlet], wishes: Wishes, stop: threading.Event | None = None
-) -> bool:
-    """Tells what changes until it is stopped; returns whether `fail_on` was met.
+) -> Watched:
+    """Tells what changes until it is stopped.
 
     Raises:
         StepscopeError: The log cannot be opened. Once it could, it is tried again for ever.
@@ -41,6 +50,7 @@ def watch(
     stop = stop or threading.Event()
     news, engines, last_error = News(level=wishes.level), Engines(), ""
     with open_log(target, background=not wishes.once) as log:
+        news.is_closed = wishes.once and is_closed(log)
         while True:
             try:
                 notices = _look(log, news, engines, outlets)
@@ -51,10 +61,9 @@ def watch(
                 if str(error) != last_error:
                     print(f"stepscope watch: {error}; trying again", file=sys.stderr)
                 notices, last_error = [], str(error)
-            if _is_met(notices, wishes):
-                return True
-            if wishes.once or stop.wait(wishes.poll_seconds):
-                return False
+            is_met = _is_met(notices, wishes)
+            if is_met or wishes.once or stop.wait(wishes.poll_seconds):
+                return Watched(is_met, news.num_ended)
 
 
 def _look(log: Log, news: News, engines: Engines, outlets: Sequence[Outlet]) -> list[Notice]:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from diagnose.analyst import MAX_SHARE, Analyst
+from diagnose.life.machine import Change
+from diagnose.life.rows import read_lives
+from diagnose.life.shares import shares_in
 from telemetry.collector import find_collector
 from telemetry.doctor.analyst import analyst_checks
+from telemetry.store import open_log
 from telemetry.store.analyst_status import has_analyst, read_analyst, take_analyst_lock
 from telemetry.store.posting import post_findings
 from tests.telemetry.collector.builders import (
@@ -64,6 +70,48 @@ def test_it_posts_what_it_finds_and_goes_on_where_the_last_one_was(storm: Path) 
     assert [each for each in rows(storm, EVENTS) if each[1] != "cleared"] == [
         each for each in told if each[1] != "cleared"
     ]
+
+
+SHARES = """
+SELECT len(json_extract(body, '$.shares')::JSON[]) AS num,
+  list_sum(list_transform(json_extract(body, '$.shares[*].ratio'), r -> r::DOUBLE)) AS total
+FROM finding_states WHERE rule = 'kv-preemption-pressure'
+"""
+
+
+def test_what_made_it_is_worked_out_after_it_was_told(storm: Path) -> None:
+    analyst = Analyst(storm)
+    analyst._explanations.ask(read_lives_of(storm))
+    analyst.evaluate()
+    told = rows(storm, EVENTS)
+    assert "explained" not in [event for _, event in told]
+    assert analyst.explain(60.0)
+    assert [event for rule, event in rows(storm, EVENTS) if rule == PRESSURE][-1] == "explained"
+    ((num, total),) = rows(storm, SHARES)
+    assert num >= 2
+    assert total == pytest.approx(1)
+    assert not analyst.explain(60.0)  # once
+    ((_, reason),) = rows(
+        storm,
+        "SELECT status, reason FROM finding_states WHERE rule = 'kv-preemption-pressure'",
+    )
+    assert "%" in reason
+
+
+def test_one_that_starts_again_keeps_what_replays_told(storm: Path) -> None:
+    again = Analyst(storm)
+    again.evaluate()
+    (life,) = [life for life in again._lives.values() if life.told.sighting.rule == PRESSURE]  # type: ignore[union-attr]
+    bare = replace(life.told, sighting=replace(life.told.sighting, body="{}"))
+    assert shares_in(json.loads(again._explanations.carried(bare).sighting.body))
+    other = replace(bare, num_openings=bare.num_openings + 1)
+    assert again._explanations.carried(other) == other
+
+
+def read_lives_of(log: Path) -> list[Change]:
+    """Returns the newest change of every finding."""
+    with open_log(log) as opened:
+        return [life.told for life in read_lives(opened).values()]
 
 
 def test_a_log_that_cannot_be_read_is_told_and_tried_again(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from diagnose.life import read_changes, read_silences, read_states
@@ -14,9 +15,11 @@ from diagnose.reading import NS
 from stepscope import main
 from telemetry.store import open_log
 from telemetry.store.posting import post_findings
+from tests.diagnose.test_json_output import closed
 from tests.telemetry.collector.builders import collect, record, ring_for
 from tests.telemetry.posts import ENGINE, FINDING, change, saying
 
+SCHEMA = Path(__file__).parents[3] / "docs" / "findings.schema.json"
 HEX = f"{ENGINE:016x}"
 OTHER = {"finding": "ssl-00000001", "rule": "seq-slot-limit", "severity": "medium"}
 
@@ -61,15 +64,27 @@ def test_open_ones_are_listed_the_worst_first(
 
 
 def test_all_are_listed_on_request(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert [each["status"] for each in listed(log, capsys)["findings"]] == ["open", "open"]
+    assert [each["status"] for each in listed(log, capsys)["findings"]] == ["ended", "ended"]
     statuses = [each["status"] for each in listed(log, capsys, "--all")["findings"]]
-    assert statuses == ["open", "open", "cleared"]
+    assert statuses == ["ended", "ended", "cleared"]
 
 
-def test_an_acknowledged_one_is_still_open(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_open_in_a_closed_log_was_open_when_the_record_ended(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(log, "findings") == 0
+    text = capsys.readouterr().out
+    assert "▲ ENDED" in text
+    assert text.count("open when the record ended") == 2
+    assert "stepscope ack" not in text
+    (first, _) = listed(log, capsys)["findings"]
+    assert (first["is_open"], first["ended_by"]) == (False, "record_ended")
+
+
+def test_an_acknowledged_one_is_still_listed(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(log, "ack", FINDING, "--author", "dana", "--note", "the new tenant") == 0
     (first,) = [each for each in listed(log, capsys)["findings"] if each["finding"] == FINDING]
-    assert (first["status"], first["is_muted"]) == ("open", True)
+    assert (first["status"], first["is_muted"]) == ("ended", True)
     assert (first["acknowledged_by"], first["acknowledged_note"]) == ("dana", "the new tenant")
     assert first["document"]["sentence"] == "The pool is full."
 
@@ -184,6 +199,51 @@ def test_names_from_outside_do_not_reach_the_terminal(
         assert call(log, "findings", *words) == 0
         text = capsys.readouterr().out
         assert not set(text) & {"\x1b", "\x07", "\u202e"}
+
+
+SHARES = [
+    {"kind": "burst_of_arrivals", "name": "burst of arrivals", "num": 78.4, "ratio": 0.8},
+    {"kind": None, "name": "unexplained", "num": 19.6, "ratio": 0.2},
+]
+
+
+def test_shares_that_are_stored_are_shown(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    body = json.dumps({"sentence": "The pool is full.", "shares": SHARES})
+    post_findings(log, [change(event="explained", body=body, reason="burst of arrivals 80 %")])
+    assert call(log, "findings") == 0
+    assert "shares  burst of arrivals 80 %, unexplained 20 % of 98" in capsys.readouterr().out
+    (first, _) = listed(log, capsys)["findings"]
+    assert first["shares"] == SHARES
+
+
+@pytest.mark.parametrize("shares", ["all", [1], [{"name": "x", "num": "1", "ratio": 1}]])
+def test_shares_that_are_none_are_not_shown(
+    log: Path, capsys: pytest.CaptureFixture[str], shares: Any
+) -> None:
+    post_findings(log, [change(event="updated", body=json.dumps({"shares": shares}))])
+    assert call(log, "findings") == 0
+    assert "shares  " not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [(), ("--all",), (FINDING,)])
+def test_json_is_as_the_published_schema_says(
+    log: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    call(log, "ack", FINDING, "--author", "dana", "--note", "known")
+    call(log, "silence", "--rule", "seq-slot-limit", "--for", "2h", "--author", "lee")
+    post_findings(log, [change(event="explained", body=json.dumps({"shares": SHARES}))])
+    schema = closed(json.loads(SCHEMA.read_text(encoding="utf-8")))
+    jsonschema.validate(listed(log, capsys, *words), schema)
+
+
+def test_a_key_that_the_schema_does_not_describe_is_noticed(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = closed(json.loads(SCHEMA.read_text(encoding="utf-8")))
+    document = listed(log, capsys)
+    document["findings"][0]["surprise"] = 1
+    with pytest.raises(jsonschema.ValidationError, match="surprise"):
+        jsonschema.validate(document, schema)
 
 
 def test_nothing_stored_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from diagnose.finding import Severity
+from diagnose.life.ends import End
 from diagnose.life.look import Look
 from diagnose.life.machine import (
     CALM_NS,
@@ -14,6 +18,7 @@ from diagnose.life.machine import (
     UPDATE_NS,
     Change,
 )
+from diagnose.life.rows import lives_of, row_of
 from diagnose.reading import NS
 from tests.diagnose.life.looks import (
     ENGINE,
@@ -189,3 +194,87 @@ def test_findings_of_one_look_are_told_at_different_moments() -> None:
     }
     changes = course.take(Look(ts=START, end_ts=START, sightings=others))
     assert [change.ts - START for change in changes] == [0, 1, 2, 3]
+
+
+# ------------------------------------------------------------------------ its engine has ended
+
+DIED = {ENGINE: End("engine_died", START)}
+
+
+def at_the_end(course: Course, **what: object) -> list[Change]:
+    """Looks once, after the engine has ended."""
+    course.now += PERIOD_NS
+    look = Look(ts=course.now, end_ts=course.now, ended=DIED, judged=frozenset({ENGINE}))
+    return course.take(replace(look, **what))  # type: ignore[arg-type]
+
+
+def test_what_the_log_says_is_over_clears_at_once_when_the_engine_has_ended() -> None:
+    course = Course()
+    course.look("open")
+    over = sighting(START, START + 15 * NS)
+    (change,) = at_the_end(course, sightings={ID: over})
+    assert (change.event, change.cleared_ts) == ("cleared", START + 15 * NS)
+    assert at_the_end(course, sightings={ID: over}) == []
+
+
+def test_what_was_not_there_any_more_clears_at_once() -> None:
+    course = Course()
+    course.look("open")
+    assert events_of(at_the_end(course)) == ["cleared"]
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        {"sightings": {ID: sighting()}},
+        {"unmeasured": frozenset({(ENGINE, RULE)})},
+        {"unjudged": frozenset({ENGINE})},
+        {"judged": frozenset()},
+    ],
+    ids=["open", "not measured", "too little", "outside the window"],
+)
+def test_what_nobody_saw_clear_was_open_when_the_record_ended(what: dict[str, object]) -> None:
+    course = Course()
+    course.look("open")
+    (change,) = at_the_end(course, **what)
+    assert (change.event, change.status, change.cleared_ts) == ("ended", "ended", None)
+    assert change.reason == "open when the record ended: engine died"
+    assert at_the_end(course, **what) == []
+    course.lives = lives_of([row_of(each) for each in course.told])
+    assert at_the_end(course, **what) == []
+
+
+def test_one_that_ended_clears_where_the_log_says_so_later() -> None:
+    course = Course()
+    course.look("open")
+    at_the_end(course, unjudged=frozenset({ENGINE}))
+    over = sighting(START, START + 7 * NS)
+    assert events_of(at_the_end(course, sightings={ID: over})) == ["cleared"]
+
+
+def test_what_came_and_went_before_the_end_is_told() -> None:
+    course = Course()
+    over = sighting(START, START + 7 * NS)
+    assert events_of(at_the_end(course, sightings={ID: over})) == ["opened", "cleared"]
+
+
+def test_an_ended_one_is_not_told_again_for_years() -> None:
+    course = Course()
+    course.look("open")
+    at_the_end(course, unjudged=frozenset({ENGINE}))
+    course.now += 10 * STILL_OPEN_NS
+    assert at_the_end(course, judged=frozenset()) == []
+
+
+def test_a_cause_that_replays_told_is_not_compared_with_a_look() -> None:
+    course = Course()
+    course.look("open")
+    shares = [{"kind": None, "name": "unexplained", "num": 1.0, "ratio": 1.0}]
+    told = course.told[-1]
+    document = json.loads(told.sighting.body) | {"shares": shares}
+    body = json.dumps(document)
+    explained = replace(told, event="explained", ts=told.ts + 1)
+    row = row_of(replace(explained, sighting=replace(told.sighting, body=body)))
+    course.lives = lives_of([row_of(told), row])
+    assert course.lives[ID].told.sighting.cause is None
+    assert course.look("open", pause_ns=2 * UPDATE_NS, cause="more_arrivals") == []

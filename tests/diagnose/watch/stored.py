@@ -44,6 +44,15 @@ class StoredFindings:
     def silence(self, seconds: int, **place: Any) -> None:
         self.saying("silenced", **(place or {"rule": RULE}), until_ts=self.now + seconds * NS)
 
+    def end_engine(self, engine: int = 0xA1, kind: str = "engine_died") -> None:
+        """The engine ends, a second later than the last row."""
+        self.now += NS
+        self._connection.execute(
+            "INSERT INTO request_events BY NAME SELECT ?::UBIGINT AS engine, ?::BIGINT AS ts, "
+            "event_kind(?) AS kind, 0 AS seq, 0 AS step",
+            [engine, self.now, kind],
+        )
+
     def _insert(self, row: dict[str, Any]) -> None:
         self.now += NS
         (row,) = checked([row | {"ts": self.now}])

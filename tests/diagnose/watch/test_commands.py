@@ -41,52 +41,70 @@ def closed(tmp_path: Path) -> Path:
     return log
 
 
+@pytest.fixture
+def standing(live: Path) -> Path:
+    """A live log in which the same two are open."""
+    post_findings(live, [change(), change(**SLOTS)])
+    return live
+
+
 def once(log: Path, *words: str) -> int:
     return main(["watch", "--log", str(log), "--once", *words])
 
 
-def test_once_tells_what_is_open(closed: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert once(closed) == 0
+def test_once_tells_what_is_open(standing: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert once(standing) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[2:4] for line in lines] == [
+    told = [line.split()[2:4] for line in lines if "●" not in line]
+    assert told == [
         ["OPEN", "kv-preemption-pressure"],
         ["OPEN", "seq-slot-limit"],
     ]
 
 
-def test_a_level_leaves_out_milder_ones(closed: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert once(closed, "--level", "high", "--json") == 0
+def test_a_level_leaves_out_milder_ones(standing: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert once(standing, "--level", "high", "--json") == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["finding"] == FINDING
 
 
 @pytest.mark.parametrize(("level", "code"), [("medium", 1), ("high", 1), ("critical", 0)])
-def test_fail_on_is_an_exit_code(closed: Path, level: str, code: int) -> None:
-    assert once(closed, "--fail-on", level) == code
+def test_fail_on_is_an_exit_code(standing: Path, level: str, code: int) -> None:
+    assert once(standing, "--fail-on", level) == code
 
 
-def test_nothing_open_is_said_so(closed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_open_is_said_so(standing: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for finding in (FINDING, "ssl-00000001"):
-        assert main(["ack", "--log", str(closed), finding]) == 0
+        assert main(["ack", "--log", str(standing), finding]) == 0
     capsys.readouterr()
-    assert once(closed, "--fail-on", "info") == 0
+    assert once(standing, "--fail-on", "info") == 0
     assert capsys.readouterr().out == "✓ nothing is open that nobody knows of\n"
 
 
-def test_once_waits_until_the_receiver_has_it(closed: Path) -> None:
+def test_once_waits_until_the_receiver_has_it(standing: Path) -> None:
     with receiver(503) as heard:
-        assert once(closed, "--webhook", heard.url, "--format", "slack") == 0
+        assert once(standing, "--webhook", heard.url, "--format", "slack") == 0
     assert len(heard.received) == 3
     assert all(payload["blocks"] for payload in heard.payloads)
 
 
-def test_alerts_go_to_an_alertmanager(closed: Path) -> None:
+def test_alerts_go_to_an_alertmanager(standing: Path) -> None:
     with receiver() as heard:
         base = heard.url.removesuffix("/hook")
-        assert once(closed, "--webhook", base, "--format", "alertmanager") == 0
+        assert once(standing, "--webhook", base, "--format", "alertmanager") == 0
     assert {each.path for each in heard.received} == {"/api/v2/alerts"}
     fired = {alert["labels"]["finding"] for alerts in heard.payloads for alert in alerts}
     assert fired == {FINDING, "ssl-00000001"}
+
+
+def test_nothing_of_a_closed_log_is_open_any_more(
+    closed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert once(closed, "--fail-on", "info") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "✓ nothing is open that nobody knows of",
+        "● 2 findings open when the record ended: stepscope findings --all",
+    ]
 
 
 def test_a_closed_log_is_watched_once_only(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from diagnose.reading import NS
 from diagnose.text.lines import Report
 from diagnose.watch.engines import Engines
-from telemetry.vocabulary import EventKind
+from diagnose.watch.rests import REST_NS
+from diagnose.words import time_of_day
+from telemetry.vocabulary import EventKind, Phase
 from tests.diagnose.logs import MemoryLog, log_of
 from tests.telemetry.log_builder import START, LogBuilder
 
@@ -41,3 +46,61 @@ def test_an_end_is_told_once_and_nothing_comes_back() -> None:
     (line,) = told(engines, ended)
     assert line.endswith("● died      engine 0000000000000001")
     assert told(engines, ended) == []
+
+
+POOL: dict[str, Any] = {"num_blocks_free_unhashed": 60, "num_blocks_free_cached": 3}
+
+
+def at(log: LogBuilder, phase: Phase, age_ns: int, beat_ns: int) -> LogBuilder:
+    """The engine beats once more, this long after the start, so long in a phase."""
+    return log._add(
+        "heartbeats", {"ts": START + beat_ns, "phase": int(phase), "phase_age_ns": age_ns}
+    )
+
+
+def states(engines: Engines, log: LogBuilder) -> list[str]:
+    """Returns the lines but those of the attachment, from their sign on."""
+    lines = told(engines, log_of(log))
+    return [line[line.index("●") :] for line in lines if "attached" not in line]
+
+
+def test_rest_and_work_are_told_when_they_change() -> None:
+    engines, log = Engines(), living()
+    log.step(num_running=28, num_waiting=4, **POOL)
+    at(log, Phase.forward, 0, NS)
+    assert states(engines, log) == ["● live      28 running, 4 waiting"]
+    at(log, Phase.idle, 3 * NS, 5 * NS)
+    assert states(engines, log) == []  # for a moment only
+    at(log, Phase.idle, REST_NS, 2 * NS + REST_NS)
+    assert states(engines, log) == ["● idle      0 requests finished, 63 of 63 blocks free"]
+    assert states(engines, log) == []
+    at(log, Phase.forward, 0, 3 * NS + REST_NS)
+    assert states(engines, log) == ["● live      28 running, 4 waiting"]
+
+
+def test_an_idle_engine_is_told_with_the_moment_it_came_to_rest() -> None:
+    log = at(living(), Phase.idle, 2 * REST_NS, NS)
+    line = told(Engines(), log_of(log))[-1]
+    assert line == f"{time_of_day(START + NS - 2 * REST_NS)}  ● idle      nothing to do"
+
+
+def test_requests_that_finished_in_between_are_counted() -> None:
+    engines, log = Engines(), living()
+    at(log, Phase.forward, 0, -NS)
+    states(engines, log)
+    for request in range(3):
+        log.arrived(request).finished(request)
+    at(log, Phase.idle, REST_NS, REST_NS)
+    assert states(engines, log) == ["● idle      3 requests finished"]
+
+
+def test_a_beat_without_a_phase_says_nothing() -> None:
+    assert states(Engines(), living()) == []
+
+
+def test_one_that_has_ended_rests_no_more() -> None:
+    engines, log = Engines(), at(living(), Phase.forward, 0, NS)
+    states(engines, log)
+    log.event(EventKind.engine_stopped)
+    at(log, Phase.idle, REST_NS, 2 * NS)
+    assert states(engines, log) == ["● stopped   engine 0000000000000001"]

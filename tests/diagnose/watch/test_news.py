@@ -9,8 +9,9 @@ import pytest
 
 from diagnose.finding import Severity
 from diagnose.reading import NS
-from diagnose.watch.news import News, Notice
-from tests.diagnose.watch.stored import RULE, StoredFindings, notices
+from diagnose.watch.news import END_NS, News, Notice
+from diagnose.watch.telling import summary
+from tests.diagnose.watch.stored import NOW, RULE, StoredFindings, notices
 
 SLOTS = {"finding": "ssl-00000001", "rule": "seq-slot-limit"}
 
@@ -165,3 +166,64 @@ def test_what_people_say_is_shown_and_is_no_notice(log: StoredFindings) -> None:
     assert [(each.event, each.author) for each in news.sayings] == [("silenced", "dana")]
     notices(log, news)
     assert news.sayings == []
+
+
+def test_what_replays_told_is_told_of_what_was_told(log: StoredFindings) -> None:
+    news = News()
+    notices(log, news)
+    log.change("opened")
+    log.change("explained", reason="burst of arrivals 80 %, unexplained 20 % of 98")
+    told = notices(log, news)
+    assert kinds(told) == ["opened", "explained"]
+    assert summary(told[1]) == "shares: burst of arrivals 80 %, unexplained 20 % of 98"
+
+
+def test_what_replays_told_is_no_news_of_what_was_not_told(log: StoredFindings) -> None:
+    news = News(level=Severity.critical)
+    notices(log, news)
+    log.change("opened")
+    log.change("explained")
+    assert notices(log, news) == []
+
+
+def test_what_replays_told_of_an_end_is_no_news(log: StoredFindings) -> None:
+    news = News()
+    notices(log, news)
+    for event in ("opened", "cleared"):
+        log.change(event)
+        notices(log, news)
+    log.change("explained", status="cleared", cleared_ts=NOW + NS)
+    assert notices(log, news) == []
+
+
+def test_an_end_with_the_record_is_told_by_the_analyst(log: StoredFindings) -> None:
+    news = News()
+    log.change("opened")
+    notices(log, news)
+    log.end_engine()
+    log.change("ended", status="ended")
+    (notice,) = notices(log, news)
+    assert (notice.kind, notice.is_end) == ("ended", True)
+    assert summary(notice).startswith("open when the record ended at 12:02:0")
+    assert notices(log, news) == []
+
+
+def test_without_an_analyst_it_is_told_a_while_after_the_engine_s_end(
+    log: StoredFindings,
+) -> None:
+    news = News()
+    log.change("opened")
+    notices(log, news)
+    log.end_engine()
+    assert notices(log, news) == []
+    log.now += END_NS + NS
+    assert kinds(notices(log, news)) == ["ended"]
+    assert notices(log, news) == []
+
+
+def test_what_ended_is_not_open_for_one_that_comes_later(log: StoredFindings) -> None:
+    log.change("opened")
+    log.end_engine()
+    news = News()
+    assert notices(log, news) == []
+    assert news.num_ended == 1
