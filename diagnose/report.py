@@ -6,8 +6,9 @@ At most 100 columns, worst first. What is printed is the same in a pipe and on a
 from __future__ import annotations
 
 from diagnose.diagnosis import Diagnosis, EngineDiagnosis
-from diagnose.finding import NO_FAULT
-from diagnose.text.finding_text import write_finding
+from diagnose.finding import NO_FAULT, Finding
+from diagnose.life.said import NOTHING_SAID, Said, SaidOf
+from diagnose.text.finding_text import write_finding, write_silenced
 from diagnose.text.lines import WIDTH, Report
 from diagnose.text.metric_report import calm_numbers, size_of, write_unmeasured
 from diagnose.words import (
@@ -44,9 +45,9 @@ _FOOT = 16
 """Columns of a label under the findings."""
 
 
-def write_report(diagnosis: Diagnosis) -> Report:
-    """Returns the report of a diagnosis."""
-    report = Report()
+def write_report(diagnosis: Diagnosis, said: SaidOf | None = None) -> Report:
+    """Returns the report of a diagnosis, with what people said of its findings."""
+    report, known = Report(), said or {}
     if not diagnosis.engines:
         report.add((f"{NOT_MEASURED} NOT MEASURED  ", "muted"), diagnosis.verdict.rule)
         report.wrapped(diagnosis.verdict.sentence, 2, "strong")
@@ -55,21 +56,25 @@ def write_report(diagnosis: Diagnosis) -> Report:
     for number, engine in enumerate(diagnosis.engines):
         if number:
             report.add()
-        _engine(report, engine, is_one_of_many=len(diagnosis.engines) > 1)
-    _footer(report, diagnosis)
+        _engine(report, engine, known, is_one_of_many=len(diagnosis.engines) > 1)
+    _footer(report, diagnosis, known)
     return report
 
 
-def _engine(report: Report, engine: EngineDiagnosis, *, is_one_of_many: bool) -> None:
+def _engine(report: Report, engine: EngineDiagnosis, said: SaidOf, *, is_one_of_many: bool) -> None:
     _header(report, engine, is_one_of_many)
-    for said in engine.data_quality:
+    for caveat in engine.data_quality:
         if engine.metrics is None:
-            report.wrapped(said, 2, "high", "▲ ")
+            report.wrapped(caveat, 2, "high", "▲ ")
         else:
-            report.wrapped(said, 2, "muted", f"{NOT_MEASURED} ")
+            report.wrapped(caveat, 2, "muted", f"{NOT_MEASURED} ")
     report.add()
-    for finding in engine.findings:
-        write_finding(report, finding, engine.accounting)
+    for finding in sorted(engine.findings, key=lambda each: _of(said, each).is_silenced):
+        own = _of(said, finding)
+        if own.is_silenced:
+            write_silenced(report, finding, engine.scope.end_ts, own.lines)
+        else:
+            write_finding(report, finding, engine.accounting, own.lines)
         report.add()
     if any(said.rule == NO_FAULT for said in engine.healthy):
         _no_fault(report, engine)
@@ -81,6 +86,10 @@ def _engine(report: Report, engine: EngineDiagnosis, *, is_one_of_many: bool) ->
     _tokens(report, engine)
     _unused(report, engine)
     _unmeasured(report, engine)
+
+
+def _of(said: SaidOf, finding: Finding) -> Said:
+    return said.get(finding.id, NOTHING_SAID)
 
 
 def _header(report: Report, engine: EngineDiagnosis, is_one_of_many: bool) -> None:
@@ -245,11 +254,15 @@ def _unmeasured(report: Report, engine: EngineDiagnosis) -> None:
         report.wrapped("; ".join(missing), _FOOT, "muted", f"{NOT_MEASURED} not measured")
 
 
-def _footer(report: Report, diagnosis: Diagnosis) -> None:
+def _footer(report: Report, diagnosis: Diagnosis, said: SaidOf) -> None:
     findings = diagnosis.findings
     if not findings:
         return
     report.add()
-    worst = findings[0].id
-    why = f"{plural(len(findings), 'finding')}. why: stepscope dashboard --finding {worst}"
+    told = [finding for finding in findings if not _of(said, finding).is_silenced]
+    num = plural(len(findings), "finding")
+    if len(told) < len(findings):
+        num += f", {len(findings) - len(told):,} silenced"
+    worst = (told or findings)[0].id
+    why = f"{num}. why: stepscope dashboard --finding {worst}"
     report.flow([why, f"SQL: stepscope diagnose --sql {worst}"], 0, "", "muted")

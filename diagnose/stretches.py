@@ -14,7 +14,7 @@ from diagnose.rule import Context
 STRETCHES_SQL = """
 WITH held AS (
     SELECT step, num_repeats, ts, coalesce(updated_ts, ts) AS until_ts
-    FROM steps WHERE {where} AND ({condition})
+    FROM {rows} WHERE {where} AND ({condition})
 ), marked AS (
     SELECT *, (step <> lag(step + num_repeats, 1, 0) OVER (ORDER BY step))::INTEGER AS is_first
     FROM held
@@ -49,15 +49,16 @@ class StepStretch:
         return Scope(self.engine, self.opened_ts, self.until_ts)
 
 
-def read_stretches(context: Context, condition: str) -> list[StepStretch]:
+def read_stretches(context: Context, condition: str, rows: str = "steps") -> list[StepStretch]:
     """Returns the stretches of steps in which an SQL condition over `steps` held, longest first.
 
     Args:
         context: engine and window.
         condition: over the columns of `steps`.
+        rows: what is read for them, where the condition asks for more than `steps` has.
     """
-    rows = context.rows(STRETCHES_SQL.replace("{condition}", condition))
-    return [StepStretch(engine=context.scope.engine, **row) for row in rows]
+    sql = STRETCHES_SQL.replace("{condition}", condition).replace("{rows}", rows)
+    return [StepStretch(engine=context.scope.engine, **row) for row in context.rows(sql)]
 
 
 def span_of(context: Context, stretch: StepStretch) -> Span:

@@ -62,7 +62,8 @@ def _alert(
 FINDING = Health(
     alert=Alert(
         rule="stepscope-finding-active",
-        expr=f'{FINDING_ACTIVE.prometheus_name}{{severity=~"high|critical"}} == 1',
+        expr=f"max without (silenced) ({FINDING_ACTIVE.prometheus_name}"
+        '{severity=~"high|critical",silenced="false"}) == 1',
         hold="30s",
         summary="Stepscope found a fault, with its cause",
         description="{{ $labels.rule }} is open, severity {{ $labels.severity }}. "
@@ -73,8 +74,9 @@ FINDING = Health(
     "label `rule` names it, `severity` says how bad it is; both are the finding's own. The finding "
     "has what no alert has: the cause, the requests that paid and what to change.",
     confirm=("stepscope diagnose --since 15m", 'stepscope query "FROM findings"'),
-    to_do="Read the finding and follow its actions. `docs/rules/` has the page of its rule. An "
-    "alert is silenced where it is sent from: a finding that somebody acknowledged alerts on.",
+    to_do="Read the finding and follow its actions. `docs/rules/` has the page of its rule. "
+    "`stepscope silence` ends the alert as long as the silence lasts, and so does a silence in "
+    "Alertmanager; a finding that somebody acknowledged alerts on.",
     false_alarm="The page of its rule says when that rule stays quiet. A finding is damped before "
     "it is exported: what comes and goes does not alert each time.",
     verify="`stepscope diagnose --since 10m` lists the rule under what is well, and the series is "

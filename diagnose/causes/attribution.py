@@ -32,8 +32,12 @@ from diagnose.replay import (
 )
 from engine.config import ConfigError
 
-Effort = Literal["none", "usual", "thorough"]
-"""How much a diagnosis may replay: nothing, what leaves it quick, or all that there is."""
+Effort = Literal["none", "brief", "usual", "thorough"]
+"""How much a diagnosis may replay: nothing, what fits between two evaluations of an analyst, what
+leaves a diagnosis quick, or all that there is.
+"""
+BRIEF_WORK = 12_000
+"""The same as `WORK_LIMIT` for an analyst, that evaluates every ten seconds: about one of CPU."""
 WORK_LIMIT = 24_000
 """Scheduler steps that all replays of a diagnosis may take together: about two seconds of CPU."""
 LEAST_WORK = 1_500
@@ -59,6 +63,8 @@ def work_limit(effort: Effort, num_steps: int) -> int | None:
     match effort:
         case "none":
             return 0
+        case "brief":
+            return max(LEAST_WORK, BRIEF_WORK - num_steps // LONG_WINDOW)
         case "usual":
             return max(LEAST_WORK, WORK_LIMIT - num_steps // LONG_WINDOW)
         case "thorough":
@@ -211,6 +217,8 @@ def taken_out(workload: Workload, undo: Undo) -> Workload:
         if request.number not in undo.dropped
     ]
     changed = with_requests(workload, requests)
+    if undo.prefixes:
+        changed = replace(changed, tokens=changed.tokens.beginning_like(undo.prefixes))
     if undo.without_resets:
         acts = tuple(act for act in changed.acts if act.kind == "pause")
         changed = replace(changed, acts=acts)

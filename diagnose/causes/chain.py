@@ -7,7 +7,7 @@ blocks, how many were free, who paid. A finding that does not know these moments
 from __future__ import annotations
 
 from diagnose.finding import Cause, Link
-from diagnose.reading import NS, Scope, read_rows
+from diagnose.reading import NS, QueryLog, Scope, read_rows
 from diagnose.storm import Storm
 from diagnose.words import count, duration, plural
 
@@ -18,8 +18,10 @@ SELECT p.step, p.ts, p.request, p.beneficiary,
        s.num_running, s.num_waiting
 FROM request_events p LEFT JOIN steps s ON s.engine = p.engine AND s.step = p.step
 WHERE p.engine = {engine} AND p.ts BETWEEN {start} AND {end} AND p.kind = event_kind('preempted')
+  AND ({only})
 ORDER BY p.seq LIMIT 1
 """
+ANY_EVICTION = "true"
 
 
 def chain_of(storm: Storm) -> tuple[Link, ...]:
@@ -40,11 +42,24 @@ def _first_failure(storm: Storm) -> tuple[Link, ...]:
     change, episode = storm.explanation.main_change, storm.episode
     began = episode.opened_ts if change is None else change.began_ts or episode.opened_ts
     scope = Scope(storm.settings.engine, max(began, episode.opened_ts), episode.last_ts)
-    rows = read_rows(storm.log, scope.fill(FIRST_SQL))
+    return first_eviction(storm.log, scope, storm.settings.num_usable_blocks)
+
+
+def first_eviction(
+    log: QueryLog, scope: Scope, pool: int | None, only: str = ANY_EVICTION
+) -> tuple[Link, ...]:
+    """Returns the first eviction of a stretch with its arithmetic; nothing where there is none.
+
+    Args:
+        log: what is asked.
+        scope: the engine and the stretch.
+        pool: the engine's usable blocks.
+        only: an SQL condition over the evictions, `p`.
+    """
+    rows = read_rows(log, scope.fill(FIRST_SQL.replace("{only}", only)))
     if not rows:
         return ()
     row = rows[0]
-    pool = storm.settings.num_usable_blocks
     of_pool = "" if pool is None else f" of {pool:,}"
     who = "a request" if row["beneficiary"] is None else f"request {row['beneficiary']}"
     said = f"step {row['step']:,}"

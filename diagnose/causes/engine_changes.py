@@ -45,7 +45,12 @@ def judge_pool(case: Case) -> Change:
 
 
 def judge_settings(case: Case) -> Change:
-    """Judges settings that are not those of the last start, or changed while it ran."""
+    """Judges settings that are not those of the last start, or changed while it ran.
+
+    Settings of the last start can be taken back. A `config_changed` event cannot: it says that
+    something was set, not what it was before, and a replay has one configuration from its first
+    step to its last. So it is named, judged unknown, and gets no share.
+    """
     kind: CauseKind = "config_change"
     name = "config change"
     history = case.history

@@ -120,7 +120,7 @@ def judge_sharing(case: Case) -> Change:
     """Judges prompts that no longer begin like earlier ones.
 
     A hit rate that falls while prompts are as much alike as before is a symptom: what they share
-    was evicted.
+    was evicted. Taken back, the prompts since then begin like those before, one after the other.
     """
     kind: CauseKind = "new_traffic"
     name = "prefix hit rate"
@@ -139,11 +139,12 @@ def judge_sharing(case: Case) -> Change:
     number += f"{percent(change.mean_after / 1000)} with earlier ones; {_hit_rates(case, began)}"
     own = _blocks_of_own(case)
     before, after = float(own[: change.index].mean()), float(own[change.index :].mean())
-    running = capacity.peak_running
+    running, undo = capacity.peak_running, _begun_as_before(case, change.index)
     if began > case.episode.opened_ts:
-        return rejected(kind, name, f"{number}, after the first one")
+        number += ", after the first one"
+        return rejected(kind, name, number, began_ts=began, undo=undo)
     if not case.fits(running, before) or case.fits(running, after):
-        return rejected(kind, name, number)
+        return rejected(kind, name, number, began_ts=began, undo=undo)
     return Change(
         kind=kind,
         name=name,
@@ -153,7 +154,26 @@ def judge_sharing(case: Case) -> Change:
         f"its own, before {before:,.0f}.",
         relief=after / max(before, 1.0),
         began_ts=began,
+        undo=undo,
     )
+
+
+def _begun_as_before(case: Case, index: int) -> Undo:
+    """Returns that each prompt from a place on begins like one before it, in their order.
+
+    It takes over the beginning that the earlier one shared itself, as far as it is long enough; a
+    prompt that shares more than that keeps what it shares.
+    """
+    traffic = case.traffic
+    prefixes = {}
+    for place in range(index, len(traffic)):
+        earlier = (place - index) % index
+        num_shared = int(traffic.num_shared_tokens[earlier])
+        if num_shared > int(traffic.num_shared_tokens[place]):
+            donor = int(traffic.request[earlier])
+            num_shared = min(num_shared, int(traffic.num_prompt_tokens[place]))
+            prefixes[int(traffic.request[place])] = (donor, num_shared)
+    return Undo(prefixes=prefixes)
 
 
 def _blocks_of_own(case: Case) -> Ints:

@@ -2,7 +2,7 @@
 
 A value that knows no replay: which requests would not have come, and which sizes, priorities and
 settings it would have been instead. Several at once are one, in whatever order they are joined:
-a request's prompt, output and priority are three different things, and settings have names.
+a request's prompt, beginning, output and priority are different things, and settings have names.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ class Undo:
     num_prompt_tokens: Mapping[int, int] = field(default_factory=dict)
     num_output_tokens: Mapping[int, int] = field(default_factory=dict)
     priority: Mapping[int, int] = field(default_factory=dict)
+    prefixes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """Request -> which earlier one its prompt would have begun like, and for how many tokens."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     load_ns: int | None = None
     """Every KV load would have taken so long, and none would have failed."""
@@ -40,6 +42,7 @@ def together(undos: Iterable[Undo]) -> Undo:
         num_prompt_tokens=_merged(each.num_prompt_tokens for each in all_of),
         num_output_tokens=_merged(each.num_output_tokens for each in all_of),
         priority=_merged(each.priority for each in all_of),
+        prefixes=_merged(each.prefixes for each in all_of),
         settings=_merged(each.settings for each in all_of),
         load_ns=min(loads, default=None),
         without_resets=any(each.without_resets for each in all_of),

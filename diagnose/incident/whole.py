@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from diagnose.diagnosis import Diagnosis, EngineDiagnosis
@@ -10,6 +10,7 @@ from diagnose.document import Block, Document, Figure, Heading, Paragraph, Table
 from diagnose.finding import NO_FAULT, Finding
 from diagnose.incident.notes import write_calm, write_rest
 from diagnose.incident.one_finding import badge, without_empty, write_finding
+from diagnose.incident.predictions import WhatIf, write_whatifs
 from diagnose.reading import QueryLog
 from diagnose.text.finding_text import when_of
 from diagnose.text.lines import SHAPES
@@ -19,15 +20,17 @@ from diagnose.words import count, engine_hex, harmless, plural, stretch
 _SPELLED = {word.lower(): word for word in ("KV", "LoRA", "DP", "PD", "CPU", "GPU", "OOM")}
 
 
-def write_incident(log: QueryLog, diagnosis: Diagnosis) -> Document:
+def write_incident(log: QueryLog, diagnosis: Diagnosis, whatifs: Sequence[WhatIf] = ()) -> Document:
     """Returns the report of a diagnosis, which was made from the same log."""
-    return _document(log, diagnosis, diagnosis.engines, diagnosis.findings)
+    return _document(log, diagnosis, diagnosis.engines, diagnosis.findings, whatifs)
 
 
-def write_one(log: QueryLog, diagnosis: Diagnosis, finding: Finding) -> Document:
+def write_one(
+    log: QueryLog, diagnosis: Diagnosis, finding: Finding, whatifs: Sequence[WhatIf] = ()
+) -> Document:
     """Returns the report of one finding of a diagnosis alone."""
     engines = [each for each in diagnosis.engines if each.scope.engine == finding.engine]
-    return _document(log, diagnosis, engines, (finding,))
+    return _document(log, diagnosis, engines, (finding,), whatifs)
 
 
 def _document(
@@ -35,6 +38,7 @@ def _document(
     diagnosis: Diagnosis,
     engines: list[EngineDiagnosis] | tuple[EngineDiagnosis, ...],
     findings: tuple[Finding, ...],
+    whatifs: Sequence[WhatIf],
 ) -> Document:
     if not engines:
         blocks = (
@@ -44,31 +48,39 @@ def _document(
         )
         return Document("Not enough data", blocks)
     title = _title(engines, findings)
-    return Document(title, (Heading(1, title), *_blocks(log, engines, findings)))
+    return Document(title, (Heading(1, title), *_blocks(log, engines, findings, whatifs)))
 
 
 def _blocks(
     log: QueryLog,
     engines: list[EngineDiagnosis] | tuple[EngineDiagnosis, ...],
     findings: tuple[Finding, ...],
+    whatifs: Sequence[WhatIf],
 ) -> Iterator[Block]:
     if len(engines) == 1 and len(findings) == 1:
         (engine,), (finding,) = engines, findings
         told = write_finding(log, engine, finding, level=2)
         yield from (next(told), _source(engine))
         yield from told
+        yield from write_whatifs(_own(whatifs, engine), level=2)
         yield from write_rest(engine, level=2)
         return
     if findings:
         yield _overview(engines, findings)
     for engine in engines:
-        yield from _engine(log, engine, findings, is_alone=len(engines) == 1)
+        own = _own(whatifs, engine)
+        yield from _engine(log, engine, findings, own, is_alone=len(engines) == 1)
+
+
+def _own(whatifs: Sequence[WhatIf], engine: EngineDiagnosis) -> list[WhatIf]:
+    return [whatif for whatif in whatifs if whatif.scope.engine == engine.scope.engine]
 
 
 def _engine(
     log: QueryLog,
     engine: EngineDiagnosis,
     findings: tuple[Finding, ...],
+    whatifs: Sequence[WhatIf],
     *,
     is_alone: bool,
 ) -> Iterator[Block]:
@@ -84,6 +96,7 @@ def _engine(
         yield Heading(2 if is_alone else 3, f"{SHAPES[finding.severity]} {words_of(finding.rule)}")
         level = 3 if is_alone else 4
         yield from write_finding(log, engine, finding, level=level)
+    yield from write_whatifs(whatifs, level=2 if is_alone else 3)
     yield from write_rest(engine, level=2 if is_alone else 3)
 
 

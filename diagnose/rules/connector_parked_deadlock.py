@@ -31,7 +31,8 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import advise
-from diagnose.finding import Cause, Finding, Impact, RuleVerdict, Severity
+from diagnose.causes.chain import links
+from diagnose.finding import Cause, Finding, Impact, Link, RuleVerdict, Severity
 from diagnose.reading import NS, read_row
 from diagnose.rule import Context, Earlier, Rule
 from diagnose.saying import finding, healthy, lacking, measured, ruled_out, unused
@@ -52,9 +53,22 @@ SQL = f"""
 SELECT max(num_waiting) AS num_waiting, max(num_loaded_not_promoted) AS num_parked,
        max(num_blocks_waiting) AS num_held, max(head_blocks_needed) AS needed,
        max(num_blocks_free_unhashed + num_blocks_free_cached) AS free,
-       arg_max(head_request, step) AS head
+       arg_max(head_request, step) AS head, min(step) AS first_step,
+       arg_min(head_blocks_needed, step) AS first_needed,
+       arg_min(num_blocks_free_unhashed + num_blocks_free_cached, step) AS first_free,
+       arg_min(num_blocks_waiting, step) AS first_held
 FROM steps WHERE {{where}} AND {PARKED}
 """
+LOADED_SQL = """
+SELECT min(l.ts) AS since_ts FROM request_events AS l
+WHERE l.engine = {engine} AND l.ts <= {end} AND l.kind = event_kind('load_finished')
+  AND NOT EXISTS (
+      FROM request_events AS a
+      WHERE a.engine = {engine} AND a.request = l.request AND a.ts BETWEEN l.ts AND {end}
+        AND a.kind IN (event_kind('admitted'), event_kind('resumed'), event_kind('finished'))
+  )
+"""
+"""Since when KV is there that no request has gone on with."""
 
 
 def decide(context: Context, earlier: Earlier) -> RuleVerdict:
@@ -76,6 +90,11 @@ def _finding(context: Context, parked: StepStretch) -> Finding:
     seen: dict[str, Any] = read_row(context.log, sql)
     lasted, pool = duration(parked.duration_ns), context.settings.num_usable_blocks
     connector = connector_name(context.settings.kv_connector)
+    cause = Cause(
+        kind="stuck_loads",
+        sentence=f"loads that block each other: {seen['num_parked']:,} were received through "
+        f"{connector} and none was admitted",
+    )
     return finding(
         context,
         RULE,
@@ -85,11 +104,7 @@ def _finding(context: Context, parked: StepStretch) -> Finding:
         f"{count(seen['num_held'])} of {count(pool)} blocks and cannot go on: the next needs "
         f"{count(seen['needed'])}, {count(seen['free'])} are free; nothing ran for {lasted}",
         symptom=f"nothing ran for {lasted} with {plural(seen['num_waiting'], 'request')} waiting",
-        cause=Cause(
-            kind="stuck_loads",
-            sentence=f"loads that block each other: {seen['num_parked']:,} were received through "
-            f"{connector} and none was admitted",
-        ),
+        cause=cause,
         confidence=("high", "who holds the blocks and what the head needs are recorded"),
         rejected=ruled_out(
             ("too large for the pool", f"{count(seen['needed'])} of {count(pool)} blocks"),
@@ -108,6 +123,7 @@ def _finding(context: Context, parked: StepStretch) -> Finding:
             numbers=(("stuck_ns", parked.duration_ns), ("num_waiting", seen["num_waiting"])),
         ),
         num_affected=seen["num_waiting"],
+        chain=_chain(context, parked, seen, cause),
         actions=(
             advise(
                 "bound the loads under way, or let fewer requests in; restart to free those that "
@@ -118,9 +134,22 @@ def _finding(context: Context, parked: StepStretch) -> Finding:
     )  # fmt: skip
 
 
+def _chain(
+    context: Context, parked: StepStretch, seen: dict[str, Any], cause: Cause
+) -> tuple[Link, ...]:
+    """Returns since when loaded KV lies there, the step in which nothing ran, and until when."""
+    since = read_row(context.log, parked.scope.fill(LOADED_SQL))["since_ts"]
+    first = f"step {seen['first_step']:,}: nothing ran; the head needed "
+    first += f"{plural(seen['first_needed'], 'block')}, {count(seen['first_free'])} were free, "
+    first += f"{count(seen['first_held'])} held by waiting requests"
+    left = f"{plural(seen['num_waiting'], 'request')} had got nothing for "
+    left += duration(parked.duration_ns)
+    return links(cause, since, first, parked.opened_ts, left, parked.until_ts)
+
+
 RULE = Rule(
     id=ID,
-    version=1,
+    version=2,
     prefix="cpd",
     page=__doc__ or "",
     decide=decide,

@@ -32,7 +32,8 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import advise
-from diagnose.finding import Cause, CauseKind, Finding, Impact, RuleVerdict, Severity
+from diagnose.causes.chain import links
+from diagnose.finding import Cause, CauseKind, Finding, Impact, Link, RuleVerdict, Severity
 from diagnose.reading import NS, read_row, read_rows
 from diagnose.rule import Context, Earlier, Rule
 from diagnose.saying import finding, healthy, lacking, measured, not_measured, ruled_out
@@ -52,14 +53,18 @@ FULL = """
     AND num_blocks_free_unhashed + num_blocks_free_cached > {free}
 """
 SQL = """
-SELECT max(num_running) AS running, max(num_skipped_waiting) AS aside, max(num_waiting) AS waiting,
+SELECT min(step) AS first_step, max(num_waiting) AS waiting,
+       arg_min(num_running, step) AS first_running,
+       arg_min(num_skipped_waiting, step) AS first_aside,
+       max(num_running) AS running, max(num_skipped_waiting) AS aside,
        max(num_running + num_skipped_waiting) AS taken,
        min(num_blocks_free_unhashed + num_blocks_free_cached) AS free,
        (SELECT count(*) FROM request_finishes WHERE {where}) AS num_ended
 FROM steps WHERE {where}
 """
 REASONS_SQL = """
-SELECT skip_reason_name(reason) AS reason, count(DISTINCT request) AS num_requests
+SELECT skip_reason_name(reason) AS reason, count(DISTINCT request) AS num_requests,
+       min(ts) AS since_ts
 FROM request_events
 WHERE engine = {engine} AND ts <= {end} AND kind = event_kind('skipped') AND reason IS NOT NULL
   AND request NOT IN (
@@ -101,6 +106,22 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     return _finding(context, stretches[0], seen, slots, pool)
 
 
+def _chain(
+    stuck: StepStretch,
+    seen: dict[str, Any],
+    reasons: list[dict[str, Any]],
+    cause: Cause,
+    slots: int,
+) -> tuple[Link, ...]:
+    """Returns since when requests are set aside, the step that let nobody in, and until when."""
+    since = min((row["since_ts"] for row in reasons), default=None)
+    first = f"step {seen['first_step']:,}: {seen['first_running']:,} running and "
+    first += f"{seen['first_aside']:,} set aside took all {slots:,} slots; nobody was admitted"
+    left = f"{plural(seen['waiting'], 'request')} waited, and for {duration(stuck.duration_ns)} "
+    left += "nobody got in and nobody ended"
+    return links(cause, since, first, stuck.opened_ts, left, stuck.until_ts)
+
+
 def _finding(
     context: Context, stuck: StepStretch, seen: dict[str, Any], slots: int, pool: int
 ) -> Finding:
@@ -108,6 +129,10 @@ def _finding(
     reasons = read_rows(context.log, stuck.scope.fill(REASONS_SQL))
     told = ", ".join(f"{row['num_requests']:,} {row['reason']}" for row in reasons[:3])
     used = 1 - seen["free"] / pool
+    cause = Cause(
+        kind=CAUSES.get(reasons[0]["reason"], "undetermined") if reasons else "undetermined",
+        sentence=f"set aside: {told or 'the reason is not recorded'}",
+    )
     return finding(
         context,
         RULE,
@@ -117,10 +142,7 @@ def _finding(
         f"{seen['running']:,} running ones fill the {slots:,} slots; nobody got in for {lasted}, "
         f"{percent(used)} of the KV pool was used",
         symptom=f"{seen['taken']:,} of {slots:,} slots taken, no request ended in {lasted}",
-        cause=Cause(
-            kind=CAUSES.get(reasons[0]["reason"], "undetermined") if reasons else "undetermined",
-            sentence=f"set aside: {told or 'the reason is not recorded'}",
-        ),
+        cause=cause,
         confidence=("high", "slots, reasons and free blocks of each step are recorded"),
         rejected=ruled_out(("slot limit", "no request ended"), ("KV shortage", percent(used))),
         evidence=(
@@ -137,6 +159,7 @@ def _finding(
             numbers=(("num_set_aside", seen["aside"]), ("stuck_ns", stuck.duration_ns)),
         ),
         num_affected=seen["waiting"],
+        chain=_chain(stuck, seen, reasons, cause, slots),
         actions=(
             advise(
                 f"see why {count(seen['aside'])} requests do not come back, give them a time-out, "
@@ -149,7 +172,7 @@ def _finding(
 
 RULE = Rule(
     id=ID,
-    version=2,
+    version=3,
     prefix="dse",
     page=__doc__ or "",
     decide=decide,

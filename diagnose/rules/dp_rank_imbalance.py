@@ -2,9 +2,10 @@
 
 What it measures
 ----------------
-Engines of the same model that were recorded in the same window: eight or more requests waiting on
-one, on average, and four times the median of all; or four times the median running. For a minute or
-longer.
+An engine beside the others of its model: eight or more requests waiting on it, on average, and four
+times the median of the others; or four times their median running. Each other engine is compared
+over the time in which both were there, a minute or longer. The engine itself is not part of the
+median, so two ranks are enough. An engine that has nothing to do counts as an empty one.
 
 Why it matters
 --------------
@@ -13,8 +14,10 @@ over all engines looks fine.
 
 When it stays quiet
 -------------------
-With one engine in the log it is not measured. Affinity on purpose looks the same; a rank that hangs
-collects requests too, so look at `worker-hang` of that engine first.
+With one engine in the log there is nothing to compare, nor with the engine that it was before a
+restart. Where nobody waits and the others run nothing at all, they are a standby. Affinity on
+purpose looks the same as a fault; a rank that hangs collects requests too, so look at `worker-hang`
+of that engine first.
 
 What to do
 ----------
@@ -43,27 +46,56 @@ ID = "dp-rank-imbalance"
 MIN_WAITING = 8
 """Requests waiting on the engine, on average. Source: playbook."""
 MIN_RATIO = 4
-"""Against the median of all engines. Source: playbook."""
+"""Against the median of the other engines. Source: playbook, which leaves open of which engines;
+with the engine itself in it a rank of two could never be four times as high."""
 MIN_LASTED_NS = 60 * NS
-"""How long it has to be watched. Source: playbook."""
+"""How long both have to be there. Source: playbook."""
 
+OTHERS_SQL = """
+SELECT count(DISTINCT engine) AS num_others FROM engines
+WHERE engine <> {engine}
+  AND model IS NOT DISTINCT FROM (SELECT any_value(model) FROM engines WHERE engine = {engine})
+"""
+LOADS = """
+SELECT engine, ts, num_waiting, num_running, num_repeats AS weight FROM steps
+WHERE ts BETWEEN {start} AND {end}
+UNION ALL
+SELECT engine, ts, NULL, NULL, NULL FROM heartbeats WHERE ts BETWEEN {start} AND {end}
+"""
+"""Who was there when, with how many; an engine without work beats and takes no step."""
 PEERS_SQL = """
 WITH models AS (SELECT engine, any_value(model) AS model FROM engines GROUP BY engine),
-loads AS (
-    SELECT s.engine, max(s.ts) - min(s.ts) AS lasted_ns, count(*) AS num_rows,
-           sum(s.num_waiting * s.num_repeats) / sum(s.num_repeats) AS waiting,
-           sum(s.num_running * s.num_repeats) / sum(s.num_repeats) AS running
-    FROM steps AS s JOIN models AS m USING (engine)
-    WHERE s.ts BETWEEN {start} AND {end}
-      AND m.model IS NOT DISTINCT FROM (SELECT model FROM models WHERE engine = {engine})
-    GROUP BY s.engine
+loads AS MATERIALIZED ({loads}),
+spans AS (
+    SELECT engine, min(ts) AS first_ts, max(ts) AS last_ts
+    FROM loads JOIN models USING (engine)
+    WHERE model IS NOT DISTINCT FROM (SELECT model FROM models WHERE engine = {{engine}})
+    GROUP BY engine
+),
+pairs AS (
+    SELECT other.engine AS other, greatest(own.first_ts, other.first_ts) AS first_ts,
+           least(own.last_ts, other.last_ts) AS last_ts
+    FROM spans AS own JOIN spans AS other ON other.engine <> own.engine
+    WHERE own.engine = {{engine}}
+),
+means AS (
+    SELECT p.other, l.engine = {{engine}} AS is_own, count(l.num_waiting) AS num_rows,
+           coalesce(sum(l.num_waiting * l.weight) / sum(l.weight), 0) AS waiting,
+           coalesce(sum(l.num_running * l.weight) / sum(l.weight), 0) AS running
+    FROM pairs AS p JOIN loads AS l
+      ON l.engine IN (p.other, {{engine}}) AND l.ts BETWEEN p.first_ts AND p.last_ts
+    WHERE p.last_ts - p.first_ts >= {least}
+    GROUP BY ALL
 )
-SELECT count(*) AS num_engines, median(waiting) AS waiting, median(running) AS running,
-       max(waiting) FILTER (engine = {engine}) AS own_waiting,
-       max(running) FILTER (engine = {engine}) AS own_running,
-       max(lasted_ns) FILTER (engine = {engine}) AS lasted_ns,
-       max(num_rows) FILTER (engine = {engine}) AS num_rows
-FROM loads
+SELECT (SELECT count(*) FROM pairs) AS num_others,
+       (SELECT max(last_ts - first_ts) FROM pairs) AS lasted_ns,
+       count(*) FILTER (NOT is_own) AS num_compared,
+       median(waiting) FILTER (NOT is_own) AS waiting,
+       median(running) FILTER (NOT is_own) AS running,
+       median(waiting) FILTER (is_own) AS own_waiting,
+       median(running) FILTER (is_own) AS own_running,
+       coalesce(max(num_rows) FILTER (is_own), 0) AS num_rows
+FROM means
 """
 
 
@@ -72,27 +104,60 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
     lacks = lacking(context, ID, "steps", "num_running", "num_waiting")
     if lacks is not None:
         return lacks
-    row = context.row(PEERS_SQL)
-    if row["num_engines"] < 2:
+    sql = peers_sql(LOADS)
+    row = context.row(sql) if context.row(OTHERS_SQL)["num_others"] else None
+    if row is None or not row["num_others"]:
         return unused(ID, "ranks", "one engine of this model")
-    if (row["lasted_ns"] or 0) < MIN_LASTED_NS:
-        why = f"watched for {duration(row['lasted_ns'])}, {duration(MIN_LASTED_NS)} are needed"
-        return not_measured(ID, ("steps",), why)
+    if not row["num_compared"]:
+        return not_measured(ID, ("steps",), beside_too_shortly(row))
     if not is_heavier(row):
-        number = f"{row['own_waiting']:.1f} waiting, median {row['waiting']:.1f}"
-        return healthy(ID, "ranks", f"{number} of {row['num_engines']} engines")
-    return _finding(context, row)
+        return healthy(ID, "ranks", compared(row))
+    return _finding(context, row, sql)
+
+
+def peers_sql(loads: str) -> str:
+    """Returns the statement that compares an engine with the others of its model.
+
+    Args:
+        loads: a statement of engine, ts, num_waiting, num_running and weight.
+    """
+    return PEERS_SQL.format(loads=loads.strip(), least=MIN_LASTED_NS)
 
 
 def is_heavier(row: dict[str, Any]) -> bool:
-    """Whether an engine's own means are far above the medians of all."""
+    """Whether an engine's own means are far above the medians of the others."""
     queues = row["own_waiting"] >= MIN_WAITING and row["own_waiting"] >= MIN_RATIO * row["waiting"]
     runs = row["own_running"] > MIN_RATIO and row["own_running"] >= MIN_RATIO * row["running"]
-    return bool(queues or runs)
+    return bool(queues or (runs and row["running"] > 0))
 
 
-def _finding(context: Context, row: dict[str, Any]) -> Finding:
-    sql, others = context.scope.fill(PEERS_SQL), row["num_engines"] - 1
+def compared(row: dict[str, Any]) -> str:
+    """Returns what waits here and on the others."""
+    return f"{row['own_waiting']:.1f} waiting, {_median(row)} {row['waiting']:.1f}"
+
+
+def beside_too_shortly(row: dict[str, Any]) -> str:
+    """Returns for how long the others were there, and how long they would have to be."""
+    lasted = duration(max(row["lasted_ns"], 0))
+    return f"beside another engine for {lasted}, {duration(MIN_LASTED_NS)} are needed"
+
+
+def sentence_of(row: dict[str, Any]) -> str:
+    """Returns what is uneven, in a sentence."""
+    return (
+        f"This engine has {row['own_waiting']:.1f} waiting and {row['own_running']:.1f} running on "
+        f"average, {_median(row)} {row['waiting']:.1f} and {row['running']:.1f}"
+    )
+
+
+def _median(row: dict[str, Any]) -> str:
+    if row["num_compared"] == 1:
+        return "the other engine"
+    return f"the median of {row['num_compared']} others is"
+
+
+def _finding(context: Context, row: dict[str, Any], template: str) -> Finding:
+    sql, others = context.scope.fill(template), row["num_compared"]
     first = context.steps.first_ts or context.scope.start_ts
     stopped = context.quality.stopped_ts
     return finding(
@@ -100,16 +165,14 @@ def _finding(context: Context, row: dict[str, Any]) -> Finding:
         RULE,
         severity=Severity.high,
         span=Span(opened_ts=first, cleared_ts=stopped),
-        sentence=f"This engine has {row['own_waiting']:.1f} waiting and {row['own_running']:.1f} "
-        f"running on average, the median of {row['num_engines']} engines is {row['waiting']:.1f} "
-        f"and {row['running']:.1f}",
-        symptom=f"{row['own_waiting']:.1f} waiting here, median {row['waiting']:.1f}",
+        sentence=sentence_of(row),
+        symptom=f"{row['own_waiting']:.1f} waiting here, others {row['waiting']:.1f}",
         cause=Cause(
             kind="undetermined",
             sentence="undetermined: the balancer's counts, its weights or affinity on purpose",
         ),
-        confidence=("medium", f"means over the window, against {others} other engines"),
-        rejected=ruled_out(("too much load", f"median {row['waiting']:.1f} waiting")),
+        confidence=("medium", f"means over the window, other engines: {others}"),
+        rejected=ruled_out(("too much load", f"others have {row['waiting']:.1f} waiting")),
         evidence=(
             measured(
                 "requests waiting, mean", round(row["own_waiting"], 1), "requests", sql,
@@ -140,7 +203,7 @@ def balance() -> Action:
 
 RULE = Rule(
     id=ID,
-    version=2,
+    version=3,
     prefix="dpi",
     page=__doc__ or "",
     decide=decide,

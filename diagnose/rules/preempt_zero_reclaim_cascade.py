@@ -31,8 +31,9 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import advise
+from diagnose.causes.chain import first_eviction
 from diagnose.episodes import Episode, worst_episode
-from diagnose.finding import Action, Cause, Finding, Impact, RuleVerdict, Severity
+from diagnose.finding import Action, Cause, Finding, Impact, Link, RuleVerdict, Severity
 from diagnose.rule import Context, Earlier, Rule
 from diagnose.saying import finding, healthy, measured, not_measured, ruled_out
 from diagnose.words import connector_name, plural
@@ -85,6 +86,11 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
 def _finding(context: Context, episode: Episode, seen: dict[str, Any]) -> Finding:
     sql = episode.inside.fill(SQL)
     steps, evictions = plural(seen["num_steps"], "step"), plural(seen["num_for_nothing"], "request")
+    cause = Cause(
+        kind="code",
+        sentence="code: this version goes on evicting while releases wait "
+        f"({connector_name(context.settings.kv_connector)})",
+    )
     return finding(
         context,
         RULE,
@@ -93,11 +99,7 @@ def _finding(context: Context, episode: Episode, seen: dict[str, Any]) -> Findin
         sentence=f"In {steps} {evictions} lost their work and no block became free: the release of "
         f"{seen['num_deferred']:,} blocks was put off",
         symptom=f"up to {seen['most']:,} evictions in one step that freed nothing",
-        cause=Cause(
-            kind="code",
-            sentence="code: this version goes on evicting while releases wait "
-            f"({connector_name(context.settings.kv_connector)})",
-        ),
+        cause=cause,
         confidence=("high", "blocks before and after each eviction are recorded"),
         rejected=ruled_out(("thrash", "its evictions free blocks")),
         evidence=(
@@ -112,8 +114,28 @@ def _finding(context: Context, episode: Episode, seen: dict[str, Any]) -> Findin
             numbers=(("num_tokens_lost", seen["num_tokens_lost"]),),
         ),
         num_affected=seen["num_for_nothing"],
+        chain=_chain(context, episode, seen, cause),
         actions=_actions(context),
     )  # fmt: skip
+
+
+def _chain(
+    context: Context, episode: Episode, seen: dict[str, Any], cause: Cause
+) -> tuple[Link, ...]:
+    """Returns the first eviction that freed nothing, and what all of them cost."""
+    first = first_eviction(
+        context.log,
+        episode.inside,
+        context.settings.num_usable_blocks,
+        only="p.num_blocks_freed = 0 AND p.num_blocks_deferred > 0",
+    )
+    cost = f"{plural(seen['num_for_nothing'], 'eviction')} in {plural(seen['num_steps'], 'step')} "
+    cost += f"freed nothing; {seen['num_tokens_lost'] or 0:,} computed tokens lost"
+    return (
+        Link(stage="cause", ts=None, sentence=cause.sentence),
+        *first,
+        Link(stage="impact", ts=episode.last_ts, sentence=cost),
+    )
 
 
 def _actions(context: Context) -> tuple[Action, ...]:
@@ -133,4 +155,4 @@ def _actions(context: Context) -> tuple[Action, ...]:
     return upgrade, off
 
 
-RULE = Rule(id=ID, version=1, prefix="pzr", page=__doc__ or "", decide=decide)
+RULE = Rule(id=ID, version=2, prefix="pzr", page=__doc__ or "", decide=decide)

@@ -31,12 +31,13 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.advice import advise
+from diagnose.causes.chain import first_eviction
 from diagnose.episodes import Episode, worst_episode
-from diagnose.finding import Affected, Cause, Finding, Impact, RuleVerdict, Severity
+from diagnose.finding import Affected, Cause, Finding, Impact, Link, RuleVerdict, Severity
 from diagnose.reading import read_row, read_rows
 from diagnose.rule import Context, Earlier, Rule
 from diagnose.saying import finding, healthy, measured, ruled_out, unused
-from diagnose.words import count, percent, plural
+from diagnose.words import count, duration, percent, plural
 
 ID = "priority-recompute-churn"
 
@@ -61,6 +62,13 @@ SELECT count(*) FILTER (cause = 'priority') AS num_evictions,
        min(beneficiary_priority) FILTER (cause = 'priority') AS taker_priority
 FROM preemptions WHERE {where} AND cause IN ('kv_full', 'priority')
 """
+TAKER_SQL = """
+SELECT r.ts AS arrived_ts
+FROM preemptions AS p JOIN requests AS r ON r.engine = p.engine AND r.request = p.beneficiary
+WHERE p.engine = {engine} AND p.ts BETWEEN {start} AND {end} AND p.cause = 'priority'
+ORDER BY p.ts, p.nth LIMIT 1
+"""
+"""When the first that took blocks had come."""
 VICTIMS_SQL = """
 SELECT request, any_value(request_id) AS request_id, count(*) AS times,
        sum(num_computed_tokens_lost)::BIGINT AS num_lost,
@@ -96,6 +104,11 @@ def _finding(
 ) -> Finding:
     sql, worst = episode.inside.fill(SQL), victims[0]
     evictions = plural(seen["num_evictions"], "time")
+    cause = Cause(
+        kind="priority_churn",
+        sentence=f"priority churn: priority {count(seen['taker_priority'])} takes the blocks "
+        f"of priority {count(seen['victim_priority'])}",
+    )
     return finding(
         context,
         RULE,
@@ -106,11 +119,7 @@ def _finding(
         f"{worst['request']} alone {worst['times']:,} times: {count(seen['num_lost'])} computed "
         f"tokens thrown away, {count(seen['num_recomputed'])} computed again",
         symptom=f"{seen['num_evictions']:,} of {seen['num_all']:,} evictions were by priority",
-        cause=Cause(
-            kind="priority_churn",
-            sentence=f"priority churn: priority {count(seen['taker_priority'])} takes the blocks "
-            f"of priority {count(seen['victim_priority'])}",
-        ),
+        cause=cause,
         confidence=("high", "both priorities of each eviction are recorded"),
         rejected=ruled_out(("evictions among equals", f"{percent(1 - share)} of all")),
         evidence=(
@@ -134,6 +143,7 @@ def _finding(
         ),
         affected=tuple(_affected(row) for row in victims),
         num_affected=seen["num_victims"],
+        chain=_chain(context, episode, seen, cause),
         actions=(
             advise(
                 "give background work an engine of its own, or send it as more urgent once it has "
@@ -156,9 +166,32 @@ def _affected(row: dict[str, Any]) -> Affected:
     )
 
 
+def _chain(
+    context: Context, episode: Episode, seen: dict[str, Any], cause: Cause
+) -> tuple[Link, ...]:
+    """Returns when the first taker came, whom it cost first, and what all of them cost."""
+    takers = read_rows(context.log, episode.inside.fill(TAKER_SQL))
+    came = takers[0]["arrived_ts"] if takers else None
+    first = first_eviction(
+        context.log,
+        episode.inside,
+        context.settings.num_usable_blocks,
+        only="p.cause = preemption_cause('priority')",
+    )
+    took = duration(episode.last_ts - episode.opened_ts)
+    cost = f"{plural(seen['num_evictions'], 'eviction')} by priority within {took}; "
+    cost += f"{count(seen['num_lost'])} computed tokens lost, "
+    cost += f"{count(seen['num_recomputed'])} computed again"
+    return (
+        Link(stage="cause", ts=came, sentence=cause.sentence),
+        *first,
+        Link(stage="impact", ts=episode.last_ts, sentence=cost),
+    )
+
+
 RULE = Rule(
     id=ID,
-    version=1,
+    version=2,
     prefix="prc",
     page=__doc__ or "",
     decide=decide,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from diagnose.accounting import Accounting
 from diagnose.finding import Evidence, Finding, Link, Rejected, Share
 from diagnose.text.effects_text import write_effects
@@ -18,16 +20,36 @@ _ACTION = 44
 PREEMPTION_RULES = ("kv-preemption-pressure", "kv-preemption-thrash", "guard-light-preemption")
 
 
-def write_finding(report: Report, finding: Finding, accounting: Accounting) -> None:
-    """Adds a finding: head, sentence, cause, cost, evidence, what was rejected, what to do."""
+def write_finding(
+    report: Report, finding: Finding, accounting: Accounting, said: Sequence[str] = ()
+) -> None:
+    """Adds a finding: head, sentence, cause, cost, evidence, what was rejected, what to do.
+
+    `said` is what people said of it.
+    """
+    _head(report, finding, accounting.scope.end_ts, said)
+    report.add()
+    _body(report, finding, accounting)
+
+
+def write_silenced(report: Report, finding: Finding, end_ts: int, said: Sequence[str]) -> None:
+    """Adds a finding that nobody is to be told of: that it is there, and who silenced it."""
+    _head(report, finding, end_ts, said)
+
+
+def _head(report: Report, finding: Finding, end_ts: int, said: Sequence[str]) -> None:
     role: Role = finding.severity.name  # type: ignore[assignment]
     head = f"{SHAPES[finding.severity]} {finding.severity.name.upper()}"
     title = f"  {finding.rule}"
-    when = when_of(finding, accounting.scope.end_ts)
+    when = when_of(finding, end_ts)
     gap = " " * max(2, 95 - len(head) - len(title) - len(when))
     report.add((head, role), (title, "strong"), (gap + when, "muted"))
     report.wrapped(finding.sentence, 2, "strong")
-    report.add()
+    for line in said:
+        report.wrapped(line, 2, "flag")
+
+
+def _body(report: Report, finding: Finding, accounting: Accounting) -> None:
     cause = f"{finding.cause.sentence} (confidence {finding.confidence.level}: "
     report.wrapped(f"{cause}{finding.confidence.why})", _LABEL, label="  cause")
     if finding.shares:

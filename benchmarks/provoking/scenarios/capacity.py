@@ -68,12 +68,8 @@ def outgrows_the_pool(attempt: Attempt) -> RecordedLog:
     return log_of(engine)
 
 
-def lost_releases(attempt: Attempt) -> RecordedLog:
-    """Blocks of aborted requests are never given back, and nobody holds them.
-
-    A fault put into the run: what frees a request's blocks when its client hangs up sets them apart
-    and forgets it.
-    """
+def _clients_that_leave(attempt: Attempt) -> Recording:
+    """Returns an engine with traffic whose long requests lose their clients, for 20 s."""
     random = attempt.random
     engine = Recording(settings(num_blocks=random.randint(420, 520)), random)
     ordinary = _ordinary(random)
@@ -83,6 +79,20 @@ def lost_releases(attempt: Attempt) -> RecordedLog:
             at=at, num_prompt_tokens=about(random, 420), max_tokens=900, gone_after_seconds=2.5
         )
 
+    engine.send(poisson(random, ordinary, rate=0.7 * attempt.load, start=0, end=190))
+    engine.send(poisson(random, hangs_up, rate=0.8 * attempt.load, start=5, end=25))
+    return engine
+
+
+def lost_releases(attempt: Attempt) -> RecordedLog:
+    """Blocks of aborted requests are never given back, and nobody holds them.
+
+    A fault put into the run: what frees a request's blocks when its client hangs up sets them apart
+    and forgets it.
+    """
+    engine = _clients_that_leave(attempt)
+    kv = engine.scheduler.kv
+
     def lose(request: Request, *, uncache_from: int | None = None) -> int:
         has_hung_up = request.num_output_tokens < request.sampling.max_tokens
         if has_hung_up and kv.holds(request):
@@ -90,10 +100,14 @@ def lost_releases(attempt: Attempt) -> RecordedLog:
             return 0
         return release(request, uncache_from=uncache_from)
 
-    kv = engine.scheduler.kv
     release, kv.release = kv.release, lose  # type: ignore[method-assign]
-    engine.send(poisson(random, ordinary, rate=0.7 * attempt.load, start=0, end=190))
-    engine.send(poisson(random, hangs_up, rate=0.8 * attempt.load, start=5, end=25))
+    engine.run(until=200)
+    return log_of(engine)
+
+
+def releases_that_come_back(attempt: Attempt) -> RecordedLog:
+    """The same clients, and each block comes back."""
+    engine = _clients_that_leave(attempt)
     engine.run(until=200)
     return log_of(engine)
 
@@ -155,6 +169,13 @@ SCENARIOS = (
         expected="kv-block-leak",
         provoke=lost_releases,
         silent=("connector-ack-stuck", OVERSIZE, "kv-preemption-thrash"),
+    ),
+    Scenario(
+        name="releases-that-come-back",
+        source="scripted",
+        expected=None,
+        provoke=releases_that_come_back,
+        silent=("kv-block-leak", "client-abort-leak", "kv-preemption-pressure"),
     ),
     Scenario(
         name="refused-without-a-reason",

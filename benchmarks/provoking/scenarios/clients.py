@@ -18,16 +18,21 @@ LEAK, FRONT = "client-abort-leak", "frontend-cpu-bound"
 OTHERS = ("prefill-head-of-line", "seq-slot-limit", "kv-block-leak", "worker-hang")
 
 
-def _run(attempt: Attempt, random: Random, change: Callable[[Call], Call]) -> Recording:
-    """Returns an engine with traffic, each request of it changed."""
+def _traffic(attempt: Attempt, random: Random, change: Callable[[Call], Call]) -> list[Call]:
+    """Returns ordinary requests, each of them changed."""
 
     def call(at: float) -> Call:
         return change(
             Call(at=at, num_prompt_tokens=about(random, 250), max_tokens=about(random, 150))
         )
 
+    return poisson(random, call, rate=2.5 * attempt.load, start=1, end=45)
+
+
+def _run(attempt: Attempt, random: Random, change: Callable[[Call], Call]) -> Recording:
+    """Returns an engine with such traffic."""
     engine = Recording(settings(num_blocks=3000), random)
-    engine.send(poisson(random, call, rate=2.5 * attempt.load, start=1, end=45))
+    engine.send(_traffic(attempt, random, change))
     return engine
 
 
@@ -66,22 +71,30 @@ def slow_prompts(attempt: Attempt) -> QueryLog:
 
 
 def aborts_that_get_lost(attempt: Attempt) -> QueryLog:
-    """Callers hang up, the server sees it, and the engine is never told: the answers go on."""
+    """Callers hang up, the server sees it, and the engine is never told: the answers go on.
+
+    The first caller always does. The pool holds as many answers as there are slots, so that nothing
+    is short.
+    """
     random = attempt.random
     share = random.uniform(0.1, 0.4)
     few = replace(attempt, load=attempt.load / 4)
-    engine = _run(few, random, lambda call: replace(call, max_tokens=about(random, 2000)))
+    calls = _traffic(few, random, lambda call: replace(call, max_tokens=about(random, 2000)))
+    slots, longest = 64, max(call.num_prompt_tokens + call.max_tokens for call in calls)
+    pool = slots * (longest // 16 + 2)
+    engine = Recording(settings(num_blocks=pool, max_num_seqs=slots), random)
+    engine.send(calls)
 
     def leave(name: str) -> None:
-        request = engine.scheduler.requests.get(name)
-        if request is not None:
-            step = engine.scheduler.num_steps
-            gone = Event(kind=EventKind.client_gone, step=step, ts=engine.clock())
-            engine.tape.record_events([replace(gone, request=request.number)])
+        request = engine.scheduler.requests[name]
+        step = engine.scheduler.num_steps
+        gone = Event(kind=EventKind.client_gone, step=step, ts=engine.clock())
+        engine.tape.record_events([replace(gone, request=request.number)])
 
-    for number in range(20):
-        if random.random() < share or number == 0:
-            engine.at(5 + 2 * number, lambda name=f"req-{number}": leave(name))  # type: ignore[misc]
+    for number, call in enumerate(calls):
+        if number == 0 or random.random() < share:
+            patience = random.uniform(1, 5)
+            engine.at(call.at + patience, lambda name=f"req-{number}": leave(name))  # type: ignore[misc]
     engine.run(until=90)
     return log_of(engine)
 

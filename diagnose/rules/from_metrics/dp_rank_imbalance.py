@@ -1,15 +1,15 @@
 """dp-rank-imbalance, from scrapes alone.
 
-Engines of the same model that were scraped in the same window: eight or more requests waiting on
-one, on average, and four times the median of all; or four times the median running. For a minute or
-longer.
+An engine beside the others of its model: eight or more requests waiting on it, on average, and four
+times the median of the others; or four times their median running. Each is compared over the time
+in which both were scraped, a minute or longer.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from diagnose.alerts.alert import ENGINE, Alert, seconds
+from diagnose.alerts.alert import ENGINE, RUNNING, WAITING, Alert, seconds
 from diagnose.finding import (
     Cause,
     Evidence,
@@ -27,28 +27,20 @@ from diagnose.rules.dp_rank_imbalance import (
     MIN_WAITING,
     RULE,
     balance,
+    beside_too_shortly,
+    compared,
     is_heavier,
+    peers_sql,
+    sentence_of,
 )
 from diagnose.saying import not_measured, ruled_out
 from diagnose.scrapes.metric_facts import MetricFacts
 from diagnose.scrapes.metric_finding import facts_of, found, too_few
 from diagnose.scrapes.metric_finding import span_of_window as whole
-from diagnose.words import duration
 
-PEERS_SQL = """
-WITH models AS (SELECT engine, any_value(model) AS model FROM engines GROUP BY engine),
-loads AS (
-    SELECT m.engine, avg(m.num_waiting) AS waiting, avg(m.num_running) AS running
-    FROM metric_intervals_between({{start}}, {{end}}) AS m JOIN models AS e USING (engine)
-    WHERE m.source = '{source}'
-      AND e.model IS NOT DISTINCT FROM (SELECT model FROM models WHERE engine = {{engine}})
-    GROUP BY m.engine
-)
-SELECT count(*) AS num_engines,
-       median(waiting) AS waiting, median(running) AS running,
-       max(waiting) FILTER (engine = {{engine}}) AS own_waiting,
-       max(running) FILTER (engine = {{engine}}) AS own_running
-FROM loads
+LOADS = """
+SELECT engine, ts, num_waiting, num_running, 1 AS weight
+FROM metric_intervals_between({{start}}, {{end}}) WHERE source = '{source}'
 """
 
 
@@ -59,38 +51,33 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
         return few
     if missing := facts.missing("num_running", "num_waiting"):
         return not_measured(ID, missing)
-    sql = PEERS_SQL.format(source=facts.source)
+    sql = peers_sql(LOADS.format(source=facts.source))
     row = context.row(sql)
-    if row["num_engines"] < 2:
+    if not row["num_others"]:
         return not_measured(ID, ("samples.engine",), "one engine of this model is in the log")
-    lasted = int(facts.ts[-1] - facts.ts[0])
-    if lasted < MIN_LASTED_NS:
-        why = f"watched for {duration(lasted)}, {duration(MIN_LASTED_NS)} are needed"
-        return not_measured(ID, ("samples",), why)
+    if not row["num_compared"]:
+        return not_measured(ID, ("samples",), beside_too_shortly(row))
     if not is_heavier(row):
-        number = f"{row['own_waiting']:.1f} waiting, median {row['waiting']:.1f}"
-        return Healthy(rule=ID, name="ranks", number=f"{number} of {row['num_engines']} engines")
+        return Healthy(rule=ID, name="ranks", number=compared(row))
     return _finding(context, facts, row, sql)
 
 
 def _finding(context: Context, facts: MetricFacts, row: dict[str, Any], sql: str) -> Finding:
-    others = row["num_engines"] - 1
+    others = row["num_compared"]
     statement = context.scope.fill(sql)
     return found(
         context,
         RULE,
         severity=Severity.high,
         span=whole(facts),
-        sentence=f"This engine has {row['own_waiting']:.1f} waiting and {row['own_running']:.1f} "
-        f"running on average, the median of {row['num_engines']} engines is {row['waiting']:.1f} "
-        f"and {row['running']:.1f}",
-        symptom=f"{row['own_waiting']:.1f} waiting here, median {row['waiting']:.1f}",
+        sentence=sentence_of(row),
+        symptom=f"{row['own_waiting']:.1f} waiting here, others {row['waiting']:.1f}",
         cause=Cause(
             kind="undetermined",
             sentence="undetermined: the balancer's counts, its weights or affinity on purpose",
         ),
-        confidence=("medium", f"means over the window, against {others} other engines"),
-        rejected=ruled_out(("too much load", f"median {row['waiting']:.1f} waiting")),
+        confidence=("medium", f"means over the window, other engines: {others}"),
+        rejected=ruled_out(("too much load", f"others have {row['waiting']:.1f} waiting")),
         evidence=(
             Evidence(
                 name="requests waiting, mean",
@@ -118,23 +105,36 @@ def _finding(context: Context, facts: MetricFacts, row: dict[str, Any], sql: str
     )
 
 
-def _heavier(gauge: str, least: str) -> str:
-    mean = f"avg_over_time({gauge}[5m])"
-    median = f"quantile by (model_name) (0.5, {mean})"
-    return f"({mean} {least})\n  >= on (model_name) group_left () ({MIN_RATIO} * {median})"
+_WAITING = "stepscope:num_waiting_beside_others"
+_RUNNING = "stepscope:num_running_beside_others"
 
+
+def _mean(gauge: str) -> str:
+    return f"avg_over_time({gauge}[5m])\n  and {gauge}\n  and {gauge} offset 5m\n"
+
+
+def _heavier(mean: str, least: str, others: str = "") -> str:
+    # PromQL has no median of all but one. Of the others of the heaviest it is the median of all and
+    # one more that has nothing: that one moves the middle down as far as the heaviest moves it up.
+    one_idle = f"0 * min by (model_name) ({mean})"
+    median = f"quantile by (model_name) (0.5, {mean} or {one_idle})"
+    return f"({mean} {least})\n  >= on (model_name) group_left () ({MIN_RATIO} * {median}{others})"
+
+
+RECORDS = {_WAITING: _mean(WAITING), _RUNNING: _mean(RUNNING)}
+"""Means of engines that are here now and were five minutes ago."""
 
 ALERT = Alert(
     rule=ID,
     severity=Severity.high,
     hold=seconds(MIN_LASTED_NS),
     expr=f"""
-{_heavier("vllm:num_requests_waiting", f">= {MIN_WAITING}")}
+{_heavier(_WAITING, f">= {MIN_WAITING}")}
 or
-{_heavier("vllm:num_requests_running", f"> {MIN_RATIO}")}
+{_heavier(_RUNNING, f"> {MIN_RATIO}", " > 0")}
 """,
     summary="One engine has most of the requests while its peers have room",
     description='{{ $value | printf "%.0f" }} requests wait or run here on average, '
-    f"{MIN_RATIO} times the median of the engines of this model or more. {ENGINE}",
+    f"{MIN_RATIO} times the median of the other engines of this model or more. {ENGINE}",
     queries=("scraped-load",),
 )

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
+from random import Random
 
 import pytest
 
+from benchmarks.provoking.recording import Recording
+from benchmarks.provoking.recording import log_of as recorded_log
+from benchmarks.provoking.settings import settings
+from benchmarks.provoking.traffic import Call, about, poisson
 from diagnose.causes.attribution import LEAST_WORK, WORK_LIMIT, Effort, work_limit
 from diagnose.changes import Explanation
 from diagnose.diagnosis import diagnose, read_context
@@ -45,6 +50,31 @@ def test_one_change_accounts_for_all_that_it_alone_made() -> None:
     assert first.ratio > 0.9
 
 
+@cache
+def prompts_that_no_longer_share() -> MemoryLog:
+    """For 30 s prompts begin with the same 400 tokens, then each with its own."""
+    random = Random(1)
+    engine = Recording(settings(num_blocks=300), random)
+
+    def call(at: float) -> Call:
+        shared = "system" if at < 30 else None
+        outputs = about(random, 160)
+        return Call(
+            at=at, num_prompt_tokens=480, max_tokens=outputs, shared=shared, num_shared_tokens=400
+        )
+
+    engine.send(poisson(random, call, rate=3.0, start=0, end=60))
+    engine.run()
+    return recorded_log(engine)
+
+
+def test_lost_sharing_accounts_for_what_it_made() -> None:
+    explanation = explained(prompts_that_no_longer_share())
+    first = explanation.shares[0]
+    assert (first.name, explanation.cause.kind) == ("prefix hit rate", "new_traffic")
+    assert first.ratio > 0.9
+
+
 def test_two_changes_share_what_they_made() -> None:
     explanation = explained(burst_of_longer_outputs())
     ratios = {share.kind: share.ratio for share in explanation.shares}
@@ -52,7 +82,9 @@ def test_two_changes_share_what_they_made() -> None:
     assert ratios["longer_outputs"] > 0.1
 
 
-@pytest.mark.parametrize("log", [longer_outputs, burst_of_longer_outputs])
+@pytest.mark.parametrize(
+    "log", [longer_outputs, burst_of_longer_outputs, prompts_that_no_longer_share]
+)
 def test_shares_sum_to_the_recorded_count(log: object) -> None:
     assert callable(log)
     shares = explained(log()).shares

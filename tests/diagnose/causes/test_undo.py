@@ -29,7 +29,8 @@ def test_nothing_is_dropped_where_all_are_kept() -> None:
 
 def test_several_changes_are_one_in_any_order() -> None:
     one = Undo(dropped=frozenset({1}), num_prompt_tokens={2: 5}, settings={"max_num_seqs": 8})
-    other = Undo(dropped=frozenset({3}), num_output_tokens={2: 7}, priority={4: 1})
+    other = Undo(dropped=frozenset({3}), num_output_tokens={2: 7}, prefixes={4: (1, 32)})
     assert together([one, other]) == together([other, one])
     assert together([one, other]).dropped == {1, 3}
+    assert together([one, other]).prefixes == {4: (1, 32)}
     assert together([]) == Undo()

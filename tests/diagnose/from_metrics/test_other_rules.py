@@ -271,15 +271,41 @@ def ranks(*waiting: float, interval_s: float = 10) -> list[LogBuilder]:
 
 @pytest.mark.parametrize(
     ("waiting", "fires"),
-    [((20, 1, 0), True), ((8, 2, 2), True), ((7, 0, 0), False), ((20, 15, 18), False)],
-)
+    [
+        ((20, 1, 0), True), ((8, 2, 2), True), ((7, 0, 0), False), ((20, 15, 18), False),
+        ((8, 2), True), ((8, 3), False), ((7, 0), False), ((20, 0), True),
+    ],
+)  # fmt: skip
 def test_an_engine_that_queues_beside_idle_peers_is_found(
     waiting: tuple[float, ...], fires: bool
 ) -> None:
     engines = diagnose(log_of(*ranks(*waiting))).engines
     rules = {engine.scope.engine: [f.rule for f in engine.findings] for engine in engines}
     assert ("dp-rank-imbalance" in rules[1]) == fires
-    assert all("dp-rank-imbalance" not in rules[other] for other in (2, 3))
+    others = rules.keys() - {1}
+    assert all("dp-rank-imbalance" not in rules[other] for other in others)
+
+
+@pytest.mark.parametrize(
+    ("running", "fires"), [((20, 5), True), ((20, 6), False), ((4, 1), False), ((20, 0), False)],
+    ids=("at", "both run", "few run", "a standby"),
+)  # fmt: skip
+def test_a_rank_that_runs_nearly_all_is_found(running: tuple[int, int], fires: bool) -> None:
+    both = [
+        scraped(engine, running=steady(8, mean), waiting=steady(8, 0), gen_tps=steady(8, 100))
+        for engine, mean in enumerate(running, 1)
+    ]
+    assert isinstance(verdict_of(log_of(*both), "dp-rank-imbalance"), Finding) == fires
+
+
+def test_scrapes_from_before_a_restart_are_not_compared() -> None:
+    before, after = ranks(20, 0)
+    for row in (row for rows in after.rows.values() for row in rows):
+        for name in row.keys() & {"ts", "started_ts"}:
+            row[name] += 80 * NS
+    said = verdict_of(log_of(before, after), "dp-rank-imbalance")
+    assert isinstance(said, NotMeasured)
+    assert "beside another engine" in said.why
 
 
 def test_one_engine_has_no_peers() -> None:

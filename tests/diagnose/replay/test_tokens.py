@@ -59,20 +59,16 @@ def test_a_text_may_go_on_beyond_what_was_recorded() -> None:
     assert not set(text(tokens, 0, 20)) & set(text(tokens, 1, 20))
 
 
-def all_of(tokens: MadeUpTokens, request: int, num_tokens: int) -> list[int]:
-    return tokens.tokens(request, 0, 0, num_tokens).tolist()
-
-
 def test_a_text_can_begin_like_another_and_goes_on_as_its_own() -> None:
     tokens = MadeUpTokens(BLOCK)
     for request in (1, 2):
         tokens.add(request, 5 * BLOCK)
     changed = tokens.beginning_like({2: (1, 2 * BLOCK + 1)})
-    before, after = all_of(tokens, 2, 5 * BLOCK), all_of(changed, 2, 5 * BLOCK)
-    assert after[: 2 * BLOCK] == all_of(tokens, 1, 2 * BLOCK)
+    before, after = text(tokens, 2, 5 * BLOCK), text(changed, 2, 5 * BLOCK)
+    assert after[: 2 * BLOCK] == text(tokens, 1, 2 * BLOCK)
     assert after[2 * BLOCK :] == before[2 * BLOCK :]
-    assert all_of(changed, 1, 5 * BLOCK) == all_of(tokens, 1, 5 * BLOCK)
-    assert all_of(tokens, 2, 5 * BLOCK) == before
+    assert text(changed, 1, 5 * BLOCK) == text(tokens, 1, 5 * BLOCK)
+    assert text(tokens, 2, 5 * BLOCK) == before
 
 
 def test_a_text_that_grows_in_a_copy_is_like_no_other() -> None:
@@ -80,7 +76,7 @@ def test_a_text_that_grows_in_a_copy_is_like_no_other() -> None:
     for request in (1, 2):
         tokens.add(request, BLOCK)
     changed = tokens.beginning_like({2: (1, BLOCK)})
-    first, second = (all_of(changed, request, 3 * BLOCK) for request in (1, 2))
+    first, second = (text(changed, request, 3 * BLOCK) for request in (1, 2))
     assert first[:BLOCK] == second[:BLOCK]
     assert not set(first[BLOCK:]) & set(second[BLOCK:])
 
@@ -88,6 +84,6 @@ def test_a_text_that_grows_in_a_copy_is_like_no_other() -> None:
 def test_who_is_not_known_has_no_beginning_to_give() -> None:
     tokens = MadeUpTokens(BLOCK)
     tokens.add(2, BLOCK)
-    assert all_of(tokens.beginning_like({2: (1, BLOCK), 3: (2, BLOCK)}), 2, BLOCK) == all_of(
+    assert text(tokens.beginning_like({2: (1, BLOCK), 3: (2, BLOCK)}), 2, BLOCK) == text(
         tokens, 2, BLOCK
     )

@@ -157,9 +157,12 @@ def test_one_request_at_the_head_for_long_is_stuck() -> None:
 
 
 def leaking(seconds: float = 121, **columns: Any) -> LogBuilder:
-    log = described(kv_connector="P2pConnector")
+    return leaking_for(calm(described(kv_connector="P2pConnector")), seconds, **columns)
+
+
+def leaking_for(log: LogBuilder, seconds: float, **columns: Any) -> LogBuilder:
     own = {"running": 1, "free": 23, "num_blocks_running": 10, "num_blocks_finished": 30}
-    return lasting(calm(log), seconds, **(own | columns))
+    return lasting(log, seconds, **(own | columns))
 
 
 def test_blocks_of_requests_that_have_ended_are_a_leak() -> None:
@@ -182,6 +185,75 @@ def test_blocks_that_nobody_accounts_for_are_told() -> None:
 
 def test_an_almost_empty_pool_does_not_leak() -> None:
     assert is_healthy(leaking(free=58, num_blocks_running=0), "kv-block-leak")
+
+
+def admitted(log: LogBuilder, request: int, num_blocks: int, **columns: Any) -> LogBuilder:
+    """Admits a request that can come to hold so many blocks, tokens in flight included."""
+    own = {"num_prompt_tokens": 16 * num_blocks - 14, "max_tokens": 10}
+    return calm(log.arrived(request, **(own | columns)), 1).admitted(request)
+
+
+def hidden(log: LogBuilder, seconds: float = 121, **columns: Any) -> LogBuilder:
+    """One request runs, and all 40 blocks in use count as its own."""
+    own = {
+        "running": 1, "free": 23, "num_blocks_running": 40,
+        "num_blocks_finished": 0, "num_blocks_deferred_free": 0,
+    }  # fmt: skip
+    return lasting(log, seconds, **(own | columns))
+
+
+@pytest.mark.parametrize(("num_blocks", "fires"), [(19, True), (33, True), (34, False)])
+def test_a_running_request_holds_no_more_than_its_length(num_blocks: int, fires: bool) -> None:
+    log = hidden(admitted(calm(described()), 1, num_blocks))
+    assert is_healthy(log, "kv-block-leak") != fires
+
+
+def test_lost_blocks_are_told_from_those_of_the_request_that_runs() -> None:
+    finding = found(hidden(admitted(calm(described()), 1, 30)), "kv-block-leak")
+    assert "10 of 63 KV blocks are held by nobody" in finding.sentence
+    assert finding.evidence[-1].value == pytest.approx(10 / 63)
+
+
+def test_a_long_request_that_has_left_hides_no_loss() -> None:
+    log = admitted(admitted(calm(described()), 1, 60), 2, 20)
+    log.finished(1, num_output_tokens=10)
+    assert "20 by nobody" in found(hidden(log), "kv-block-leak").sentence
+
+
+def test_a_request_that_ended_early_held_no_more_than_it_wrote() -> None:
+    log = admitted(calm(described()), 1, 20, max_tokens=900)
+    hidden(log).finished(1, num_output_tokens=10)
+    assert "20 by nobody" in found(log, "kv-block-leak").sentence
+
+
+def test_a_request_of_which_no_arrival_is_known_may_hold_them_all() -> None:
+    assert is_healthy(hidden(admitted(calm(described()), 1, 20), running=2), "kv-block-leak")
+
+
+def test_a_streaming_request_may_grow() -> None:
+    log = admitted(calm(described()), 1, 20, session="s")
+    assert is_healthy(hidden(log), "kv-block-leak")
+
+
+@pytest.mark.parametrize("holder", ["num_blocks_finished", "num_blocks_deferred_free"])
+def test_fewer_blocks_than_half_that_somebody_accounts_for_are_no_loss(holder: str) -> None:
+    columns = {"num_blocks_running": 30, holder: 10}
+    log = hidden(admitted(calm(described()), 1, 30), **columns)
+    assert is_healthy(log, "kv-block-leak")
+
+
+@pytest.mark.parametrize("holder", ["num_blocks_finished", "num_blocks_deferred_free"])
+def test_nothing_is_called_lost_that_an_unknown_holder_may_have(holder: str) -> None:
+    log = hidden(admitted(calm(described()), 1, 30), **{holder: None})
+    assert is_healthy(log, "kv-block-leak")
+
+
+@pytest.mark.parametrize(("seconds", "fires"), [(119, False), (121, True)])
+def test_a_leak_is_timed_wherever_it_begins(seconds: float, fires: bool) -> None:
+    log = lasting(described(), 47)
+    for _ in range(2):
+        lasting(leaking_for(log, seconds), 20)
+    assert is_healthy(log, "kv-block-leak") != fires
 
 
 # ------------------------------------------------------------------------- priority-recompute-churn
