@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import socket
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -53,6 +51,7 @@ def run_dashboard(args: argparse.Namespace) -> int:
     """Serves the dashboard until SIGTERM or Ctrl-C; prints its address first."""
     from streamlit.web import bootstrap
 
+    from dashboard import first_look
     from dashboard.login import VARIABLE
     from dashboard.source import ROOT_VARIABLE
     from dashboard.theme import LOOPBACK, options
@@ -67,14 +66,9 @@ def run_dashboard(args: argparse.Namespace) -> int:
     print(f"dashboard  {address}\nlog        {args.log}\nCtrl-C ends it", flush=True)
     if args.host not in LOOPBACK and args.login != "oidc":
         print(f"▲ whoever reaches {args.host}:{args.port} can read this log", flush=True)
-    threading.Thread(target=_load_pages, name="stepscope-pages", daemon=True).start()
+    first_look.start()
     bootstrap.run(str(script), False, [], chosen)
     return 0
-
-
-def _load_pages() -> None:
-    """Imports what the pages need before somebody asks for one: it takes a second or more."""
-    importlib.import_module("dashboard.app")
 
 
 def _check_free(host: str, port: int) -> None:

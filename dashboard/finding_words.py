@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from diagnose.diagnosis import EngineDiagnosis
 from diagnose.document import Piece, Table, Text, code, strong
-from diagnose.finding import NO_FAULT
+from diagnose.finding import NO_FAULT, Finding
 from diagnose.life import FindingState
+from diagnose.life.listing import ended_words
+from diagnose.life.shares import shares_words
 from diagnose.words import NOT_MEASURED, harmless, plural, time_of_day, utc
 
 
@@ -31,7 +35,14 @@ def _found(num_found: int, num_open: int) -> str:
 def life_table(state: FindingState, now: int) -> Table:
     """Returns what is stored of a finding: its openings, and what people said."""
     rows: list[tuple[Text, ...]] = [("First opened", _moment(state.first_opened_ts))]
-    rows.append(("Now", (strong(state.status), f", since {_moment(state.changed_ts)}")))
+    now_is = f", since {_moment(state.changed_ts)}"
+    if state.status == "ended":
+        now_is = f": {ended_words(state)}"
+    rows.append(("Now", (strong(state.status), now_is)))
+    if state.shares:
+        shared_ts = state.document.get("shared_ts")
+        when = f" (replayed {_moment(shared_ts)})" if isinstance(shared_ts, int) else ""
+        rows.append(("Shares", harmless(shares_words(state.shares), 400) + when))
     rows.append(("Opened", plural(state.num_openings, "time")))
     rows.append(("Told", plural(state.num_changes, "change")))
     if state.acknowledged_ts is not None:
@@ -50,14 +61,36 @@ def _said(author: str | None, note: str | None) -> str:
 
 
 def life_words(state: FindingState | None, now: int) -> str:
-    """Returns in a few words whether somebody knows of it: `acknowledged by ...`."""
+    """Returns in a few words how it goes on, and whether somebody knows of it."""
     if state is None:
         return ""
+    words = []
+    if state.status == "flapping":
+        words.append("comes and goes")
+    if state.status == "ended":
+        words.append(ended_words(state))
     if state.acknowledged_ts is not None:
-        return f"acknowledged by {harmless(state.acknowledged_by)}"
-    if state.is_silenced(now):
-        return f"silenced by {harmless(state.silenced_by)}"
-    return "comes and goes" if state.status == "flapping" else ""
+        words.append(f"acknowledged by {harmless(state.acknowledged_by)}")
+    if state.is_silenced(now) and state.silenced_until_ts is not None:
+        until = _moment(state.silenced_until_ts)
+        words.append(f"silenced by {harmless(state.silenced_by)} until {until}")
+    return "  ·  ".join(words)
+
+
+def with_stored_shares(finding: Finding, state: FindingState | None) -> Finding:
+    """Returns a finding with the shares that are stored of it, where it has none of its own.
+
+    A live page replays nothing: the analyst beside the collector did. Shares of another opening are
+    not its own.
+    """
+    if finding.shares or state is None or not _overlap(finding, state):
+        return finding
+    return replace(finding, shares=state.told_shares)
+
+
+def _overlap(finding: Finding, state: FindingState) -> bool:
+    begins = finding.span.cleared_ts is None or state.opened_ts <= finding.span.cleared_ts
+    return begins and (state.cleared_ts is None or finding.span.opened_ts <= state.cleared_ts)
 
 
 def _moment(ts: int) -> str:

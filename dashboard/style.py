@@ -63,8 +63,9 @@ def sheet(theme: Theme) -> str:
   {{gap:0.45rem;}}
 [class*="st-key-verdict-"], [class*="st-key-verdict-"] [data-testid="stVerticalBlock"]
   {{gap:0.4rem;}}
-[class*="st-key-sql-"] button {{min-height:1.2rem; padding:0;}}
-[class*="st-key-sql-"] button p {{color:{colours.LINK.of(theme)}; font-size:0.8rem;}}
+[class*="st-key-sql-"] button, .st-key-whatif-hand-on button {{min-height:1.2rem; padding:0;}}
+[class*="st-key-sql-"] button p, .st-key-whatif-hand-on button p
+  {{color:{colours.LINK.of(theme)}; font-size:0.8rem;}}
 [data-testid="stBaseButton-primary"], [data-testid="stBaseButton-primary"] p
   {{color:{colours.BACKGROUND.of(theme)} !important;}}
 [class*="st-key-sql_text"] textarea {{font-family:monospace; font-size:0.86rem;}}

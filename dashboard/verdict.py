@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import streamlit as st
 
 from dashboard import checks, colours, header, links, whatif_data
@@ -13,6 +15,7 @@ from dashboard.style import MARKDOWN_COLOURS, SEVERITY_WORDS
 from dashboard.untrusted import in_html, in_markdown
 from diagnose.diagnosis import EngineDiagnosis
 from diagnose.finding import NO_FAULT, Action, Finding
+from diagnose.life.said import read_said
 from diagnose.scrapes.metric_facts import MetricFacts
 from diagnose.text.finding_text import when_of
 from diagnose.text.metric_report import calm_numbers
@@ -26,17 +29,21 @@ def band(page: Page, engine: EngineDiagnosis) -> None:
     if not engine.findings:
         _calm(engine)
         return
+    told = read_said(page.log, engine.findings[:3], time.time_ns())
     worst = engine.findings[0]
     with st.container(border=True, key=f"verdict-{worst.severity.name}"):
         said, actions = st.columns([5, 1.15], vertical_alignment="center", gap="large")
         with said:
             _say(engine, worst)
+            for line in told[worst.id].lines:
+                st.markdown(f":gray[:small[● {in_markdown(line, SENTENCE)}]]")
         with actions:
             _buttons(page, engine, worst)
     for finding in engine.findings[1:3]:
         path = links.path(page, "findings", finding=finding.id)
         sentence = in_markdown(finding.sentence, SENTENCE)
-        st.markdown(f"{_badge(finding)} [{in_markdown(finding.rule)}]({path}) {sentence}")
+        notes = "".join(f"  :gray[:small[● {in_markdown(n, 120)}]]" for n in told[finding.id].lines)
+        st.markdown(f"{_badge(finding)} [{in_markdown(finding.rule)}]({path}) {sentence}{notes}")
 
 
 def _say(engine: EngineDiagnosis, finding: Finding) -> None:

@@ -206,7 +206,7 @@ def _free(num_free: int, drawn: Drawn, width: int, theme: Theme) -> Any:
         .mark_rect(color=colours.CACHED.of(theme))
         .encode(
             x=_x(len(drawn.visits)),
-            x2="x2:Q",
+            x2=alt.X2("x2:Q"),
             y=alt.Y("free:Q", scale=alt.Scale(domain=[0, top], nice=False), axis=ticks, title=None),
             y2=alt.datum(0),
             tooltip=[alt.Tooltip("request:Q"), alt.Tooltip("free:Q", title="free after its visit")],

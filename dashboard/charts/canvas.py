@@ -154,6 +154,11 @@ class Canvas:
         ground = (
             alt.Chart(pd.DataFrame([{"x": 0.0, "x2": self.axis.length_ms}]))
             .mark_rect(color=colours.PANEL.of(theme))
-            .encode(x=self.axis.x(labels=last), x2="x2:Q", y=alt.value(0), y2=alt.value(height))
+            .encode(
+                x=self.axis.x(labels=last),
+                x2=alt.X2("x2:Q"),
+                y=alt.YValue(0),
+                y2=alt.Y2Value(height),
+            )
         )
         return alt.layer(ground, word_layer(words)).properties(width=self.axis.width, height=height)

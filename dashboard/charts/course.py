@@ -53,7 +53,9 @@ def course_chart(
     colour = (colours.MUTED if look.is_quiet else look.colour).of(look.theme)
     base = alt.Chart(points)
     layers = [
-        base.mark_area(color=colour, opacity=0.22).encode(axes.x, axes.y("low"), y2="high:Q"),
+        base.mark_area(color=colour, opacity=0.22).encode(
+            axes.x, axes.y("low"), y2=alt.Y2("high:Q")
+        ),
         base.mark_line(color=colour, strokeWidth=2).encode(axes.x, axes.y("middle")),
         base.mark_point(color=colour, filled=True, size=42, opacity=1).encode(
             axes.x,
@@ -159,7 +161,7 @@ def _chosen(chosen: tuple[Any, str] | None, axes: _Axes) -> list[alt.Chart]:
         base.mark_rule(color=colour, strokeWidth=1.5),
         base.mark_text(
             color=colour, align="left", dx=6, y=8, fontSize=13, fontWeight="bold"
-        ).encode(text="text:N"),
+        ).encode(text=alt.Text("text:N")),
     ]
 
 

@@ -91,5 +91,10 @@ def _stretches(canvas: Canvas, frame: pd.DataFrame, tint: str, *, last: bool) ->
     return (
         alt.Chart(known)
         .mark_rect(color=tint, opacity=0.85)
-        .encode(x=canvas.axis.x(labels=last), x2="x2:Q", y=alt.value(12), y2=alt.value(HEIGHT - 6))
+        .encode(
+            x=canvas.axis.x(labels=last),
+            x2=alt.X2("x2:Q"),
+            y=alt.YValue(12),
+            y2=alt.Y2Value(HEIGHT - 6),
+        )
     )

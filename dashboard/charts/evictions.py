@@ -156,9 +156,9 @@ def _cells(marks: pd.DataFrame, theme: Theme, x: alt.X, y: alt.Y) -> alt.Chart:
         .mark_rect()
         .encode(
             x=x,
-            x2="beneficiary_end:Q",
+            x2=alt.X2("beneficiary_end:Q"),
             y=y,
-            y2="request_end:Q",
+            y2=alt.Y2("request_end:Q"),
             color=alt.Color(
                 "lost:Q",
                 scale=alt.Scale(
@@ -194,9 +194,9 @@ def cost_bar(parts: list[tuple[str, int, str]], *, width: int, theme: Theme) -> 
         .mark_rect(stroke=colours.BACKGROUND.of(theme), strokeWidth=2)
         .encode(
             x=alt.X("x:Q", scale=alt.Scale(domain=[0, max(total, 1)], nice=False), axis=None),
-            x2="x2:Q",
-            y=alt.value(0),
-            y2=alt.value(BAR_HEIGHT),
+            x2=alt.X2("x2:Q"),
+            y=alt.YValue(0),
+            y2=alt.Y2Value(BAR_HEIGHT),
             color=alt.Color("colour:N", scale=None),
             tooltip=[alt.Tooltip("said:N", title=" "), alt.Tooltip("tokens:Q", format=",")],
         )

@@ -128,8 +128,8 @@ def running_and_waiting(
         .encode(
             x=canvas.axis.x(),
             y=alt.Y("y:Q", scale=scale, axis=axis, stack=None),
-            y2="y2:Q",
-            detail="series:N",
+            y2=alt.Y2("y2:Q"),
+            detail=alt.Detail("series:N"),
             color=alt.Color("colour:N", scale=None),
             opacity=alt.Opacity("opacity:Q", scale=None),
         )

@@ -71,7 +71,7 @@ def word_layer(words: Iterable[Word]) -> alt.Chart:
             fontSize=alt.ExprRef("datum.size"),
             color=alt.ExprRef("datum.colour"),
         )
-        .encode(text="text:N")
+        .encode(text=alt.Text("text:N"))
     )
 
 
@@ -111,7 +111,7 @@ def cursor_layers(axis: TimeAxis, stops: pd.DataFrame, x: alt.X, *, name: str) -
     points = (
         alt.Chart(stops, name=name)
         .mark_point(size=1, opacity=0, filled=True)
-        .encode(x=x, y=alt.value(0), tooltip=alt.value(None))
+        .encode(x=x, y=alt.YValue(0), tooltip=alt.TooltipValue(None))
     )
     rule = (
         alt.Chart(stops)
@@ -157,7 +157,7 @@ def gap_layers(axis: TimeAxis, gaps: pd.DataFrame, x: alt.X, *, height: int) -> 
     ground = (
         alt.Chart(gaps)
         .mark_rect(color=colours.PANEL.of(theme), opacity=0.9)
-        .encode(x=x, x2="x2:Q", y=alt.value(0), y2=alt.value(height))
+        .encode(x=x, x2=alt.X2("x2:Q"), y=alt.YValue(0), y2=alt.Y2Value(height))
     )
     boxes = [
         (axis.pixel(gap.x), axis.pixel(gap.x2), 0.0, float(height))
@@ -186,7 +186,7 @@ def hatching(boxes: Iterable[tuple[float, float, float, float]], colour: str) ->
             x=alt.ExprRef("datum.px"),
             y=alt.ExprRef("datum.py"),
         )
-        .encode(tooltip=alt.value(None))
+        .encode(tooltip=alt.TooltipValue(None))
     )
 
 

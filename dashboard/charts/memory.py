@@ -53,8 +53,8 @@ def blocks(
         .encode(
             x=canvas.axis.x(),
             y=alt.Y("y:Q", scale=scale, axis=axis, stack=None),
-            y2="y2:Q",
-            detail="series:N",
+            y2=alt.Y2("y2:Q"),
+            detail=alt.Detail("series:N"),
             color=alt.Color("colour:N", scale=None),
             opacity=alt.condition(
                 "datum.series == 'cached'", alt.value(CACHED_OPACITY), alt.value(0.94)
@@ -137,7 +137,7 @@ def need(
         .mark_area(
             interpolate="step-after", color=colours.EVICTED.of(theme), opacity=0.3, clip=True
         )
-        .encode(x=x, y=alt.Y("free:Q", scale=scale, axis=axis, stack=None), y2="short:Q")
+        .encode(x=x, y=alt.Y("free:Q", scale=scale, axis=axis, stack=None), y2=alt.Y2("short:Q"))
     )
     line = (
         alt.Chart(states)
@@ -148,7 +148,7 @@ def need(
     rule = (
         alt.Chart(needs[["x", "x2", "need"]])
         .mark_rule(strokeWidth=2, color=colours.EVICTED.of(theme), clip=True)
-        .encode(x=x, x2="x2:Q", y=alt.Y("need:Q", scale=scale, axis=axis))
+        .encode(x=x, x2=alt.X2("x2:Q"), y=alt.Y("need:Q", scale=scale, axis=axis))
     )
     title = "Free blocks against the blocks the queue head needs"
     if worst_over is not None:

@@ -39,9 +39,9 @@ def phase_bar(parts: list[tuple[str, int]], *, width: int, theme: Theme) -> Any:
         .mark_rect(stroke=colours.BACKGROUND.of(theme), strokeWidth=1)
         .encode(
             x=alt.X("x:Q", scale=alt.Scale(domain=[0, max(left, 1)], nice=False), axis=None),
-            x2="x2:Q",
-            y=alt.value(0),
-            y2=alt.value(BAR_HEIGHT),
+            x2=alt.X2("x2:Q"),
+            y=alt.YValue(0),
+            y2=alt.Y2Value(BAR_HEIGHT),
             color=alt.Color("colour:N", scale=None),
             tooltip=[
                 alt.Tooltip("phase:N"),

@@ -61,7 +61,12 @@ def _grounds(canvas: Canvas, count: int) -> alt.Chart:
         alt.Chart(pd.DataFrame(rows, columns=["x", "x2", "lane"]))
         .transform_calculate(foot=f"datum.lane + {BAR}")
         .mark_rect(color=colours.PANEL.of(canvas.theme))
-        .encode(x=canvas.axis.x(), x2="x2:Q", y=_lane("lane", canvas, count), y2="foot:Q")
+        .encode(
+            x=canvas.axis.x(),
+            x2=alt.X2("x2:Q"),
+            y=_lane("lane", canvas, count),
+            y2=alt.Y2("foot:Q"),
+        )
     )
 
 
@@ -79,9 +84,9 @@ def _bars(canvas: Canvas, runs: pd.DataFrame, reasons: list[str]) -> alt.Chart:
         .mark_rect()
         .encode(
             x=canvas.axis.x(),
-            x2="x2:Q",
+            x2=alt.X2("x2:Q"),
             y=_lane("lane", canvas, len(reasons)),
-            y2="foot:Q",
+            y2=alt.Y2("foot:Q"),
             color=alt.Color("colour:N", scale=None),
         )
     )

@@ -92,7 +92,7 @@ def _ground(axis: TimeAxis, height: int, *, last: bool = False) -> alt.Chart:
     return (
         alt.Chart(pd.DataFrame([{"x": 0.0, "x2": axis.length_ms}]))
         .mark_rect(color=colours.PANEL.of(axis.theme))
-        .encode(x=axis.x(labels=last), x2="x2:Q", y=alt.value(0), y2=alt.value(height))
+        .encode(x=axis.x(labels=last), x2=alt.X2("x2:Q"), y=alt.YValue(0), y2=alt.Y2Value(height))
     )
 
 

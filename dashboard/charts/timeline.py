@@ -42,18 +42,24 @@ PADDING = {"left": 38, "top": 22, "right": 206, "bottom": 4}
 
 
 def configured(chart: Any, theme: Theme, padding: dict[str, int] | None = None) -> Any:
-    """Returns a whole chart in the theme's colours, on no ground of its own."""
-    return (
-        chart.configure(background="transparent", font=FONT, padding=padding or NO_PADDING)
-        .configure_view(stroke=None)
-        .configure_axis(
+    """Puts a whole chart into the theme's colours, on no ground of its own; returns it.
+
+    The chart is changed in place: Altair's own `configure` copies all of it, three times here.
+    """
+    chart.config = alt.Config(
+        background="transparent",
+        font=FONT,
+        padding=padding or NO_PADDING,
+        view=alt.ViewConfig(stroke=None),
+        axis=alt.AxisConfig(
             labelColor=colours.MUTED.of(theme),
             labelFontSize=11,
             titleColor=colours.MUTED.of(theme),
             gridColor=colours.GRID.of(theme),
             tickColor=colours.BORDER.of(theme),
-        )
+        ),
     )
+    return chart
 
 
 NO_PADDING = {"left": 4, "top": 4, "right": 8, "bottom": 4}
@@ -75,13 +81,13 @@ def _readout(canvas: Canvas) -> alt.LayerChart:
         alt.Chart(hint)
         .transform_calculate(shown="length(data('cursor_store')) ? '' : datum.text")
         .mark_text(align="left", fontSize=12, color=colours.MUTED.of(theme), x=0, y=READOUT_HEIGHT)
-        .encode(text="shown:N")
+        .encode(text=alt.Text("shown:N"))
     )
     told = (
         alt.Chart(canvas.stops)
         .transform_filter(at_cursor())
         .mark_text(align="left", fontSize=12, color=colours.TEXT.of(theme), x=0, y=READOUT_HEIGHT)
-        .encode(text="readout:N")
+        .encode(text=alt.Text("readout:N"))
     )
     return alt.layer(quiet, told).properties(width=canvas.axis.width, height=READOUT_HEIGHT)
 

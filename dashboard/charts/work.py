@@ -162,13 +162,13 @@ def _bars(
         .mark_rect(clip=True)
         .encode(
             x=canvas.axis.x("left", labels=last),
-            x2="right:Q",
+            x2=alt.X2("right:Q"),
             y=alt.Y(
                 "y:Q",
                 scale=scale,
                 axis=y_axis(canvas.theme, values=tick_values(top), expr=_THOUSANDS),
             ),
-            y2="y2:Q",
+            y2=alt.Y2("y2:Q"),
             color=alt.Color("colour:N", scale=None),
         )
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dashboard.report.page import to_html
@@ -10,18 +11,30 @@ from diagnose.diagnosis import Diagnosis
 from diagnose.document import Document, Figure, Paragraph
 from diagnose.finding import Finding
 from diagnose.incident import write_incident
+from diagnose.incident.predictions import WhatIf
 from diagnose.incident.whole import write_one
 from diagnose.markdown import to_markdown
 from diagnose.reading import QueryLog
 
 
-def html_report(log: QueryLog, diagnosis: Diagnosis, finding_id: str | None = None) -> str:
-    """Returns the report as one HTML page with charts; of one finding where an id is given.
+def html_report(
+    log: QueryLog,
+    diagnosis: Diagnosis,
+    finding_id: str | None = None,
+    whatifs: Sequence[WhatIf] = (),
+) -> str:
+    """Returns the report as one HTML page with charts.
+
+    Args:
+        log: what the diagnosis was made from.
+        diagnosis: what was found.
+        finding_id: one finding only, where it is given.
+        whatifs: predictions that go along.
 
     Raises:
         ValueError: there is no such finding; the message names those that there are.
     """
-    document = _with_cut(_document(log, diagnosis, finding_id))
+    document = _with_cut(_document(log, diagnosis, finding_id, whatifs))
     return to_html(document, Pictures(log, diagnosis).of)
 
 
@@ -34,15 +47,22 @@ def _with_cut(document: Document) -> Document:
     return replace(document, blocks=(*document.blocks, Paragraph(said)))
 
 
-def markdown_report(log: QueryLog, diagnosis: Diagnosis, finding_id: str | None = None) -> str:
+def markdown_report(
+    log: QueryLog,
+    diagnosis: Diagnosis,
+    finding_id: str | None = None,
+    whatifs: Sequence[WhatIf] = (),
+) -> str:
     """Returns the same in Markdown, without charts."""
-    return to_markdown(_document(log, diagnosis, finding_id))
+    return to_markdown(_document(log, diagnosis, finding_id, whatifs))
 
 
-def _document(log: QueryLog, diagnosis: Diagnosis, finding_id: str | None) -> Document:
+def _document(
+    log: QueryLog, diagnosis: Diagnosis, finding_id: str | None, whatifs: Sequence[WhatIf]
+) -> Document:
     if finding_id is None:
-        return write_incident(log, diagnosis)
-    return write_one(log, diagnosis, find(diagnosis, finding_id))
+        return write_incident(log, diagnosis, whatifs)
+    return write_one(log, diagnosis, find(diagnosis, finding_id), whatifs)
 
 
 def find(diagnosis: Diagnosis, finding_id: str) -> Finding:

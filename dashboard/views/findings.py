@@ -11,7 +11,7 @@ from functools import partial
 
 import streamlit as st
 
-from dashboard import colours, document, header, links, picking, states
+from dashboard import added, colours, document, header, links, picking, states
 from dashboard import finding_words as words
 from dashboard.charts.axis import TimeAxis
 from dashboard.charts.scrapes import scraped_load
@@ -26,8 +26,8 @@ from diagnose.document import Bullets, Paragraph, Table, Text
 from diagnose.finding import NO_FAULT, Finding, Severity
 from diagnose.incident import one_finding as told
 from diagnose.json_output import to_document
-from diagnose.life import FindingState, read_states
-from diagnose.text.finding_text import PREEMPTION_RULES, when_of
+from diagnose.life import FindingState, is_closed, read_states
+from diagnose.text.finding_text import PREEMPTION_RULES, shares_line, when_of
 from diagnose.words import plural, time_of_day
 from telemetry.errors import StepscopeError
 
@@ -107,6 +107,9 @@ def _row(engine: EngineDiagnosis, finding: Finding, state: FindingState | None) 
             f"{_badge(finding.severity)}  :gray[:small[{in_markdown(meta, SENTENCE)}]]  \n"
             f"**{in_markdown(finding.sentence, SENTENCE)}**"
         )
+        shares = words.with_stored_shares(finding, state).shares
+        if shares:
+            said.caption(f"shares: {in_markdown(shares_line(shares), SENTENCE)}")
         if opens.button("Open", key=f"open-{finding.id}", width="stretch"):
             links.show("findings", finding=finding.id)
 
@@ -126,11 +129,15 @@ def _earlier(page: Page, engine: EngineDiagnosis, known: dict[str, FindingState]
         for state in rest:
             said = in_markdown(state.sentence or state.rule, SENTENCE)
             path = links.path(page, "findings", finding=state.finding)
-            st.markdown(f"{_badge(state.severity)} [{in_markdown(state.finding)}]({path}) {said}")
+            life = words.life_words(state, time.time_ns())
+            about = f"  :gray[:small[{in_markdown(life, SENTENCE)}]]" if life else ""
+            name = f"[{in_markdown(state.finding)}]({path})"
+            st.markdown(f"{_badge(state.severity)} {name} {said}{about}")
 
 
 def _stored(page: Page) -> list[FindingState]:
-    return [state for state in read_states(page.log) if state.engine == page.scope.engine]
+    states = read_states(page.log, is_closed=is_closed(page.log))
+    return [state for state in states if state.engine == page.scope.engine]
 
 
 @contextmanager
@@ -160,7 +167,7 @@ def _one(page: Page, wanted: str) -> None:
     if engine is None or not found:
         _elsewhere(page, engine, wanted, state)
         return
-    finding = found[0]
+    finding = words.with_stored_shares(found[0], state)
     _head(page, engine, finding, state)
     left, right = st.columns(STACKED, gap="small")
     with left:
@@ -215,9 +222,10 @@ def _ways_on(page: Page, finding: Finding) -> str:
 
 def _downloads(page: Page, finding: Finding) -> None:
     found = page.whole_diagnosis()
+    whatifs = added.whatifs_of(page)
     st.download_button(
         "Report (HTML)",
-        lambda: html_report(page.log, found, finding.id),
+        lambda: html_report(page.log, found, finding.id, whatifs),
         file_name=f"{finding.id}.html",
         mime="text/html",
         on_click="ignore",
@@ -227,13 +235,15 @@ def _downloads(page: Page, finding: Finding) -> None:
     )
     st.download_button(
         "Report (Markdown)",
-        lambda: markdown_report(page.log, found, finding.id),
+        lambda: markdown_report(page.log, found, finding.id, whatifs),
         file_name=f"{finding.id}.md",
         mime="text/markdown",
         on_click="ignore",
         width="stretch",
         key="report-markdown",
     )
+    if whatifs:
+        st.caption(f"with {plural(len(whatifs), 'what-if')}")
     if st.button("Copy as JSON", width="stretch", key="report-json"):
         _show_json(page, finding)
 

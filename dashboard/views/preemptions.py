@@ -17,6 +17,8 @@ from dashboard.session import Page
 from dashboard.untrusted import in_markdown
 from diagnose.accounting import Accounting
 from diagnose.diagnosis import EngineDiagnosis
+from diagnose.life import read_states
+from diagnose.life.shares import shares_words
 from diagnose.text.metric_report import account_line
 from diagnose.words import plural
 from telemetry.errors import StepscopeError
@@ -249,6 +251,15 @@ def _changes(page: Page, num_preemptions: int) -> None:
                 border="horizontal",
                 hide_index=True,
             )
+        stored = _stored_shares(page) if page.is_live and not explained[0].shares else ""
+        if stored:
+            st.caption(f"shares, by the analyst's replays: {in_markdown(stored, 300)}")
+
+
+def _stored_shares(page: Page) -> str:
+    """Returns what the analyst worked out of a storm that is open; a live page replays nothing."""
+    states = (state for state in read_states(page.log) if state.engine == page.scope.engine)
+    return next((shares_words(each.shares) for each in states if each.is_open and each.shares), "")
 
 
 def _marked(row: words.ChangeRow) -> str:

@@ -6,26 +6,17 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import colours, links, source, states, whatif_data
-from dashboard.charts.course import CourseLook, course_chart
-from dashboard.colours import Colour
+from dashboard import states, whatif_courses, whatif_data, whatif_hand_on, whatif_knob
+from dashboard.replays import DETECTED, Load, read_load
 from dashboard.session import Page
 from dashboard.untrusted import in_markdown
-from dashboard.whatif_data import CHARTED, SCAN_REPLAYS, SCANNED, Course
+from dashboard.whatif_courses import MAIN
+from dashboard.whatif_data import CHARTED, SCAN_REPLAYS, Course
+from diagnose.incident.predictions import WhatIf
 from diagnose.reading import Scope
-from diagnose.replay.edits import with_clients
-from diagnose.replay.prediction import (
-    NUM_REPLAYS,
-    Predicted,
-    Prediction,
-    Replays,
-    Trust,
-    predict,
-)
-from diagnose.replay.recorded_load import read_workload
+from diagnose.replay.prediction import NUM_REPLAYS, Predicted, Prediction, Trust
 from diagnose.replay.rows import ReplayError
-from diagnose.replay.smallest import SEARCHED, Step, smallest_changes
-from diagnose.replay.step_times import DECODES
+from diagnose.replay.smallest import Step
 from diagnose.replay.whatif_words import (
     amount,
     changes_of,
@@ -33,39 +24,18 @@ from diagnose.replay.whatif_words import (
     flags_of,
     headline,
     value_text,
-    why_withheld,
 )
 from diagnose.replay.workload import Workload
 from diagnose.words import plural, signed_percent, time_of_day
 from telemetry.errors import StepscopeError
-from telemetry.store import Log
 
-SET, ARRIVALS = "set", "arrivals"
-AS_DETECTED = "as detected"
-MAX_STEPS = 400_000
-"""Recorded steps times replays that are replayed without being asked for: about a minute."""
-NUM_UNASKED = NUM_REPLAYS + 14 * SCAN_REPLAYS + NUM_REPLAYS
-MAX_CLIENTS = 10_000
-SIDE, MAIN = 0.29, 0.71
-INSIDE = 62
-AXES = 76
-"""Pixels beside a plot for its axis and margins."""
-STACKED_BELOW = 1120
 GOALS = {0.5: "half", 0.8: "80 %", 1.0: "all"}
-TINTS: dict[str, Colour] = {
-    "num_preemptions": colours.EVICTED,
-    "longest_pause_p95": colours.LOST,
-    "ttft_p95": colours.USEFUL,
-    "output_tokens_per_second": colours.PREFILL,
-}
 SIGNS = {
     Trust.FINE: ":green[✓]",
     Trust.DIRECTION: ":orange[▲]",
     Trust.WITHHELD: ":red[✕]",
     Trust.NOT_MEASURED: ":gray[–]",
 }
-Key = tuple[str, source.Stamp | None, int, int | None, int, str]
-"""What a load is known by: log, its state, engine, window, how clients behave."""
 
 
 def draw(page: Page) -> None:
@@ -105,158 +75,26 @@ def _as_opened(page: Page) -> Scope:
 
 def _page(page: Page, scope: Scope) -> None:
     head = st.container()
-    side, main = st.columns([SIDE, MAIN], gap="small")
+    side, main = st.columns([1 - MAIN, MAIN], gap="small")
     with side, st.container(border=True, key="card-whatif-knob"):
         st.markdown("**Change one setting**")
-        choice = whatif_data.choice_of(links.taken(SET))
-        name = _setting(choice)
-        key = _key(page, scope, "detected")
-        detected = _load(key, page.log)
-        key = (*key[:-1], _clients(detected))
-        workload = _load(key, page.log)
-        if not _may_replay(workload):
+        choice = whatif_knob.asked_for()
+        name = whatif_knob.setting(choice)
+        clients = whatif_knob.clients(read_load(page, scope, DETECTED).workload)
+        load = read_load(page, scope, clients)
+        if not whatif_knob.may_replay(load.workload):
             return
-        before = _replays(key, SCAN_REPLAYS, workload)
-        course = _course(key, name, workload, before)
-        value = _value(course, choice, workload)
-    prediction = _prediction(key, name, value, workload)
+        course = load.course(name)
+        value = whatif_knob.value(course, choice, load.workload)
+    prediction = load.prediction(name, value)
     with head:
-        _headline(course, value, prediction, workload)
+        _headline(course, value, prediction, load.workload)
     with side:
         _trust(prediction)
     with main:
-        _courses(page, course, value, prediction)
-    _smallest(key, workload)
-
-
-# ----------------------------------------------------------------------------------------- choosing
-
-
-def _setting(choice: tuple[str, Any] | None) -> str:
-    """Draws which setting is changed; the address' own comes first."""
-    named = choice[0] if choice is not None and choice[0] in SCANNED else SEARCHED[0]
-    names = list(dict.fromkeys([*SEARCHED, named, *SCANNED]))
-    chosen = st.selectbox("Setting", names, index=names.index(named), key="whatif-setting")
-    return chosen or named
-
-
-def _clients(workload: Workload) -> str:
-    """Draws how clients behave, as detected until somebody knows better; returns it."""
-    found = workload.clients
-    other = "open" if found.kind == "closed" else "closed"
-    told = {
-        "detected": f"{clients_text(found)}, {AS_DETECTED}",
-        other: "requests arrive when they did"
-        if other == "open"
-        else "clients wait for their answers",
-    }
-    wanted, _, number = (links.taken(ARRIVALS) or "").partition(":")
-    options = list(told)
-    index = options.index(wanted) if wanted in options else 0
-    chosen = st.radio(
-        "Arrivals", options, index=index, format_func=told.__getitem__, key="whatif-arrivals"
-    )
-    st.caption(in_markdown(found.reason, 300))
-    if chosen == "detected" or chosen is None:
-        st.query_params.pop(ARRIVALS, None)
-        return "detected"
-    if chosen == "closed":
-        chosen = f"closed:{_num_clients(workload, number)}"
-    st.query_params[ARRIVALS] = chosen
-    return chosen
-
-
-def _num_clients(workload: Workload, number: str) -> int:
-    """Draws how many clients wait for answers: as many as once decoded, until told otherwise."""
-    most = max(1, round(workload.step_times.largest[DECODES]))
-    given = int(number) if number.isdecimal() and 0 < int(number) <= MAX_CLIENTS else most
-    told = st.number_input("Clients", 1, MAX_CLIENTS, given, key="whatif-clients")
-    return int(told)
-
-
-def _value(course: Course, choice: tuple[str, Any] | None, workload: Workload) -> Any:
-    """Draws the values of a setting; returns the chosen one, and puts it into the address."""
-    wanted = whatif_data.asked(choice, workload).get(course.name, _suggested(course))
-    values = whatif_data.ordered([*course.values, wanted])
-    label = f"{course.name}, recorded {value_text(course.now)}"
-    if len(values) < 2:
-        st.caption(f"{course.name} has no other value that these settings allow.")
-        return course.now
-    key = f"whatif-value-{course.name}"
-    if course.is_number:
-        value = st.select_slider(label, values, value=wanted, format_func=value_text, key=key)
-    else:
-        index = values.index(wanted)
-        value = st.radio(label, values, index=index, format_func=value_text, key=key)
-    st.query_params[SET] = whatif_data.address_of(course.name, value)
-    return value
-
-
-def _suggested(course: Course) -> Any:
-    """Returns the mildest value that removes 80 % of the preemptions; else the last tried."""
-    for prediction in course.predictions:
-        change = prediction.of("num_preemptions").change
-        if change is not None and change <= -0.8:
-            return prediction.changes[0].after
-    return course.predictions[-1].changes[0].after if course.predictions else course.now
-
-
-def _may_replay(workload: Workload) -> bool:
-    """Says how long it takes where it takes long; returns whether it is wanted all the same."""
-    work = workload.step_times.num_steps * NUM_UNASKED
-    if work <= MAX_STEPS:
-        return True
-    st.caption(
-        f"This window has {workload.step_times.num_steps:,} steps, and a course takes "
-        f"{NUM_UNASKED} replays of it. A shorter window is quicker."
-    )
-    return st.toggle("Replay it all the same", key="whatif-long")
-
-
-# ---------------------------------------------------------------------------------------- replaying
-
-
-def _key(page: Page, scope: Scope, clients: str) -> Key:
-    is_whole = not page.is_live and not page.is_pinned
-    stamp = None if page.is_live else source.stamp_of(page.path)
-    start = None if is_whole else scope.start_ts
-    return str(page.path), stamp, scope.engine, start, scope.end_ts, clients
-
-
-@st.cache_resource(show_spinner="Reading the load …", max_entries=8)
-def _load(key: Key, _log: Log) -> Workload:
-    _, _, engine, start_ts, end_ts, clients = key
-    workload = read_workload(_log, engine, start_ts, end_ts)
-    kind, _, number = clients.partition(":")
-    match kind:
-        case "open" | "closed":
-            return with_clients(workload, kind, int(number) if number else None)
-    return workload
-
-
-@st.cache_resource(show_spinner="Replaying it as it was …", max_entries=16)
-def _replays(key: Key, number: int, _workload: Workload) -> Replays:
-    return Replays.of(_workload, number)
-
-
-@st.cache_resource(show_spinner="Replaying it at other values …", max_entries=32)
-def _course(key: Key, name: str, _workload: Workload, _before: Replays) -> Course:
-    return whatif_data.read_course(_workload, name, _before)
-
-
-@st.cache_resource(show_spinner="Replaying the chosen value …", max_entries=64)
-def _prediction(key: Key, name: str, value: Any, _workload: Workload) -> Prediction:
-    before = _replays(key, NUM_REPLAYS, _workload)
-    return predict(_workload, {name: value}, before=before)
-
-
-@st.cache_resource(show_spinner="Looking for the smallest changes …", max_entries=16)
-def _steps(key: Key, _workload: Workload) -> list[Step]:
-    before = _replays(key, SCAN_REPLAYS, _workload)
-    return smallest_changes(_workload, num_replays=SCAN_REPLAYS, before=before)
-
-
-# ------------------------------------------------------------------------------------------ showing
+        whatif_courses.draw(page, course, value, prediction)
+    chosen = WhatIf(scope=scope, prediction=prediction) if value != course.now else None
+    _smallest(page, load, chosen)
 
 
 def _headline(course: Course, value: Any, prediction: Prediction, workload: Workload) -> None:
@@ -271,6 +109,9 @@ def _headline(course: Course, value: Any, prediction: Prediction, workload: Work
     )
     for note in prediction.notes:
         st.caption(f"● {in_markdown(note, 300)}")
+
+
+# -------------------------------------------------------------------------------------- the trust
 
 
 def _trust(prediction: Prediction) -> None:
@@ -300,63 +141,18 @@ def _trust_row(each: Predicted) -> dict[str, str]:
     }
 
 
-def _courses(page: Page, course: Course, value: Any, prediction: Prediction) -> None:
-    whole = page.width if page.width < STACKED_BELOW else int(page.width * MAIN)
-    is_narrow = whole < 640
-    width = max(220, (whole - INSIDE) // (1 if is_narrow else 2) - AXES)
-    with st.container(border=True, key="card-whatif-courses"):
-        st.caption(f"◇ recorded &nbsp; ● replayed &nbsp; │ chosen &nbsp; x: {course.name}")
-        columns = [st.container()] if is_narrow else st.columns(2, gap="small")
-        for number, (name, fact) in enumerate(CHARTED.items()):
-            with columns[number % len(columns)]:
-                _one_course(page, course, name, fact, value, prediction, width)
+# ---------------------------------------------------------------------------- the smallest changes
 
 
-def _one_course(
-    page: Page,
-    course: Course,
-    name: str,
-    fact: str,
-    value: Any,
-    prediction: Prediction,
-    width: int,
-) -> None:
-    points = whatif_data.points_of(course, name, prediction)
-    each = prediction.of(name)
-    if points.empty:
-        st.markdown(f"**{each.quantity.label}** :gray[– {in_markdown(why_withheld(each))}]")
-        return
-    fact = {
-        Trust.FINE: fact,
-        Trust.DIRECTION: "▲ direction only",
-        Trust.WITHHELD: f"withheld: replay {signed_percent(each.error or 0.0)} off the record",
-        Trust.NOT_MEASURED: "– not in the record: no back-test",
-    }[each.trust]
-    look = CourseLook(
-        title=each.quantity.label,
-        fact=fact,
-        colour=TINTS[name],
-        width=width,
-        theme=page.theme,
-        unit=f", {each.quantity.unit}" if each.quantity.unit else "",
-        is_quiet=not each.is_told,
-    )
-    spot = value if course.is_number else value_text(value)
-    now = course.now if course.is_number else value_text(course.now)
-    chart = course_chart(
-        points,
-        look,
-        recorded=None if each.recorded is None else (now, each.recorded),
-        chosen=(spot, amount(each.quantity, each.predicted)) if value != course.now else None,
-    )
-    key = f"course-{course.name}-{name}-{page.theme}-{width}-{spot}"
-    st.altair_chart(chart, width="content", theme=None, key=key)
-
-
-def _smallest(key: Key, workload: Workload) -> None:
+def _smallest(page: Page, load: Load, chosen: WhatIf | None) -> None:
     with st.container(border=True, key="card-whatif-smallest"):
-        st.markdown("**Smallest change, of those tried, that removes half, 80 %, all**")
-        steps = _steps(key, workload)
+        title, ways = st.columns([3, 2], vertical_alignment="center")
+        title.markdown("**Smallest change, of those tried, that removes half, 80 %, all**")
+        if chosen is not None:
+            with ways:
+                whatif_hand_on.draw(page, chosen)
+        whatif_hand_on.say_what_is_in(page)
+        steps = load.smallest()
         if not steps:
             st.caption("No tried change removes half of the preemptions, or there are none.")
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -12,16 +13,22 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard.finding_words import headline
+from dashboard.finding_words import headline, with_stored_shares
 from dashboard.source import ROOT_VARIABLE
 from diagnose.diagnosis import diagnose
 from diagnose.finding import Finding
+from diagnose.life import read_states
+from diagnose.reading import NS
 from telemetry.store import open_log
 from tests.dashboard import logs
-from tests.dashboard.test_views import charts, run, said
+from tests.dashboard.test_views import charts, overview, run, said
 from tests.telemetry.log_builder import MS, START, LogBuilder
 
 Show = Callable[[Path], None]
+SHARES = [
+    {"kind": "burst_of_arrivals", "name": "burst of <b>arrivals", "num": 78.0, "ratio": 0.78},
+    {"kind": "no such kind", "name": "unexplained", "num": 22.0, "ratio": 0.22},
+]
 HOSTILE = "<b>evil</b> [x](http://evil.example) :red[boo]"
 
 
@@ -46,10 +53,13 @@ def followed_log(tmp_path_factory: pytest.TempPathFactory, storm_log: Path) -> P
     """The storm, whose finding was stored, opened twice, and acknowledged by somebody."""
     builder, finding = logs.storm().builder(), finding_of(storm_log)
     opened = {"opened_ts": finding.span.opened_ts, "severity": "high", "rule_version": 1}
-    body = json.dumps({"sentence": finding.sentence})
+    body = json.dumps({"sentence": finding.sentence, "shares": SHARES})
     told(builder, finding, "opened", status="open", num_openings=2, body=body, **opened)
     said_by = {"author": HOSTILE, "note": "known: " + HOSTILE, "ts": START + 70_000 * MS}
     told(builder, finding, "acknowledged", **said_by)
+    until_ts = time.time_ns() + 3600 * NS
+    quiet = {"author": "lee", "note": "load test", "until_ts": until_ts, "finding": None}
+    told(builder, finding, "silenced", **quiet)
     gone = {"finding": "old-1", "rule": "worker-hang", "status": "cleared", "ts": START + MS}
     told(builder, finding, "opened", **(opened | gone | {"body": body, "num_openings": 1}))
     return logs.write_log(tmp_path_factory.mktemp("followed"), builder)
@@ -190,6 +200,37 @@ def test_who_acknowledged_it_stands_beside_it(followed_log: Path) -> None:
     shown = tables(one(followed_log))
     assert "Acknowledged" in shown
     assert "2 times" in shown
+
+
+def test_stored_shares_stand_in_its_life(followed_log: Path) -> None:
+    assert "burst of <b>arrivals 78 %, unexplained 22 % of 100" in tables(one(followed_log))
+
+
+def test_a_finding_without_shares_takes_those_that_are_stored_of_it(followed_log: Path) -> None:
+    with open_log(followed_log) as opened:
+        (state,) = [each for each in read_states(opened) if each.shares and each.is_open]
+    replayed = finding_of(followed_log)
+    bare = replace(replayed, shares=())
+    taken = with_stored_shares(bare, state).shares
+    assert [(share.kind, share.num) for share in taken] == [("burst_of_arrivals", 78), (None, 22)]
+    assert with_stored_shares(replayed, state) == replayed
+    later = replace(state, opened_ts=bare.span.opened_ts + 3600 * NS)
+    assert with_stored_shares(bare, later) == bare
+    assert with_stored_shares(bare, None) == bare
+
+
+def test_a_closed_log_says_that_it_was_open_when_the_record_ended(followed_log: Path) -> None:
+    assert "open when the record ended" in tables(one(followed_log))
+
+
+@pytest.mark.parametrize("page", [overview, findings])
+def test_what_is_silenced_and_known_is_marked(
+    followed_log: Path, show: Show, page: Callable[[], None]
+) -> None:
+    show(followed_log)
+    text = said(run(page))
+    assert re.search(r"silenced by lee until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", text)
+    assert "acknowledged by" in text
 
 
 def test_what_people_said_is_shown_as_it_is(followed_log: Path) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import whatif_data
+from dashboard import added, replays, whatif_data, whatif_knob
 from dashboard.charts.course import CourseLook, course_chart
 from dashboard.colours import EVICTED
-from dashboard.views import whatif as view
+from dashboard.report.writing import markdown_report
+from diagnose.diagnosis import diagnose
 from diagnose.finding import Action
 from diagnose.replay import read_workload
 from diagnose.replay.prediction import Replays, predict
@@ -38,8 +39,8 @@ def small_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def fewer_replays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view, "SCAN_REPLAYS", 1)
-    monkeypatch.setattr(view, "NUM_REPLAYS", 2)
+    monkeypatch.setattr(replays, "SCAN_REPLAYS", 1)
+    monkeypatch.setattr(replays, "NUM_REPLAYS", 2)
 
 
 def open_page(show: Show, log: Path, **parameters: str) -> AppTest:
@@ -98,6 +99,50 @@ def test_a_setting_with_words_for_values_has_a_choice(small_log: Path, show: Sho
     assert headline(test).startswith("### enable_prefix_caching on → off ")
 
 
+def dialog_codes(test: AppTest) -> list[str]:
+    return [str(each.value) for each in test.code]
+
+
+def test_the_change_can_be_copied_as_flags_and_undone(small_log: Path, show: Show) -> None:
+    test = open_page(show, small_log, set=f"{SLOTS}:9")
+    test.button(key="whatif-flags").click().run()
+    assert not test.exception
+    assert dialog_codes(test)[-2:] == ["--max-num-seqs 9", "--max-num-seqs 32"]
+
+
+def test_a_prediction_is_added_to_the_report_and_taken_out(small_log: Path, show: Show) -> None:
+    test = open_page(show, small_log, set=f"{SLOTS}:9")
+    assert "in the report" not in said(test)
+    test.button(key="whatif-report").click().run()
+    assert not test.exception
+    assert f"1 what-if in the report that Findings offers for download: {SLOTS} 32 → 9." in said(
+        test
+    )
+    ((path, whatif),) = test.session_state[added.KEPT]
+    assert path == str(small_log)
+    with open_log(small_log) as log:
+        found = diagnose(log, effort="none")
+        report = markdown_report(log, found, found.findings[0].id, [whatif])
+    assert "## What a change would do" in report
+    assert headline(test).removeprefix("### ") in report.replace("\\", "")
+    test.button(key="whatif-report").click().run()
+    assert "in the report" not in said(test)
+
+
+def test_another_value_is_another_what_if(small_log: Path, show: Show) -> None:
+    test = open_page(show, small_log, set=f"{SLOTS}:9")
+    test.button(key="whatif-report").click().run()
+    test.select_slider(key=f"whatif-value-{SLOTS}").set_value(6).run()
+    test.button(key="whatif-report").click().run()
+    assert "2 what-ifs in the report" in said(test)
+
+
+def test_the_recorded_value_has_nothing_to_hand_on(small_log: Path, show: Show) -> None:
+    test = open_page(show, small_log, set=f"{SLOTS}:9")
+    test.select_slider(key=f"whatif-value-{SLOTS}").set_value(32).run()
+    assert not {"whatif-flags", "whatif-report"} & {each.key for each in test.button}
+
+
 def test_nothing_to_avoid_is_said(calm_log: Path, show: Show) -> None:
     test = open_page(show, calm_log)
     assert "No tried change removes half of the preemptions" in said(test)
@@ -113,7 +158,7 @@ def test_scrapes_cannot_be_replayed(scraped_log: Path, show: Show) -> None:
 def test_a_long_window_is_replayed_only_when_wanted(
     small_log: Path, show: Show, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view, "MAX_STEPS", 10)
+    monkeypatch.setattr(whatif_knob, "MAX_STEPS", 10)
     test = open_page(show, small_log)
     assert "A shorter window is quicker." in said(test)
     assert not charts(test)

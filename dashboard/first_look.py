@@ -1,0 +1,46 @@
+"""The first look at a closed log, worked out while the dashboard starts.
+
+Nearly every visit begins at the overview of the newest engine start. Its verdict and its panels ask
+the whole log, which takes seconds where it holds a day; so they are asked before anybody comes, and
+the answers lie in the pages' own cache. A live log is not looked at: its answers do not keep.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+
+from telemetry.errors import StepscopeError
+
+THREAD = "stepscope-first-look"
+_HOST_LOGGER = "streamlit.runtime.scriptrunner_utils.script_run_context"
+"""Says at each call that no visitor stands behind this thread. None does."""
+
+logger = logging.getLogger(__name__)
+
+
+def start() -> None:
+    """Begins in a thread of its own; a visitor who is quicker waits for the same answers."""
+    logging.getLogger(_HOST_LOGGER).addFilter(_is_of_a_visit)
+    threading.Thread(target=prepare, name=THREAD, daemon=True).start()
+
+
+def _is_of_a_visit(record: logging.LogRecord) -> bool:
+    return record.threadName != THREAD
+
+
+def prepare() -> None:
+    """Imports the pages, then asks what the overview of a closed log asks."""
+    importlib.import_module("dashboard.app")
+    from dashboard import session, timeline_data
+
+    try:
+        page = session.open_page()
+        if page is None or page.is_live:
+            return
+        engine = page.diagnosis()
+        if engine is not None and engine.steps.num_rows:
+            timeline_data.build(page, engine)
+    except StepscopeError as error:
+        logger.info("the first look was not prepared: %s", error)  # the page says what is wrong

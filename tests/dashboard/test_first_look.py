@@ -1,0 +1,57 @@
+"""The first look at a closed log is worked out before anybody comes, and keeps."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboard import first_look, session, timeline_data
+
+Show = Callable[[Path], None]
+
+
+@pytest.fixture
+def no_more_asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From the call on, whoever asks the log fails."""
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the log was asked again")
+
+    def begin() -> None:
+        monkeypatch.setattr(session, "diagnose", refused)
+        monkeypatch.setattr(session, "_frame", refused)
+
+    return begin
+
+
+def test_verdict_and_panels_are_there_before_the_first_visit(
+    calm_log: Path, show: Show, no_more_asking: Callable[[], None]
+) -> None:
+    show(calm_log)
+    first_look.prepare()
+    no_more_asking()
+    page = session.open_page()
+    assert page is not None
+    engine = page.diagnosis()
+    assert engine is not None
+    assert engine.steps.num_rows > 0
+    assert len(timeline_data.build(page, engine).statements) > 7
+
+
+def test_a_log_that_cannot_be_read_is_left_to_the_page(
+    tmp_path: Path, show: Show, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "2026-11-29.duckdb").write_bytes(b"no database" * 1000)
+    show(tmp_path)
+    with caplog.at_level(logging.INFO, logger=first_look.__name__):
+        first_look.prepare()
+    assert "the first look was not prepared" in caplog.text
+
+
+def test_without_a_log_there_is_nothing_to_prepare(tmp_path: Path, show: Show) -> None:
+    show(tmp_path / "nothing")
+    first_look.prepare()
