@@ -1,8 +1,8 @@
 """Lengths that change: limits that were right for the old mix, and are or are not for the new one.
 
-A fixed number of callers, each of whom asks again when it has its answer. More and more
-answers are long ones. The callers are at different places in their answers, so that all fit although
-the pool could not hold them at full length: nothing is broken, and little is left.
+A fixed number of callers, each of whom asks again when it has its answer. More and more answers are
+long ones. The callers are at different places in their answers, so that all fit although the pool
+could not hold them at full length: nothing is broken, and little is left.
 """
 
 from __future__ import annotations

@@ -69,3 +69,26 @@ def test_answers_that_end_together_are_a_loop_all_the_same() -> None:
 
 def test_requests_that_never_end_are_an_open_loop() -> None:
     assert detected([(n / 10, None) for n in range(50)]).kind == "open"
+
+
+def test_clients_that_get_their_answers_late_are_a_loop() -> None:
+    found = detected(loop(28, 300, pause=0.12, random=Random(4)))
+    assert (found.kind, found.num_in_flight) == ("closed", 28)
+    assert "nearly 28 were in flight" in found.reason
+
+
+def test_clients_that_think_long_are_not_told_apart() -> None:
+    assert detected(loop(28, 300, pause=1.5, random=Random(5))).kind == "open"
+
+
+def test_arrivals_by_the_clock_with_equal_answers_are_an_open_loop() -> None:
+    assert detected([(n / 8, n / 8 + 1.27) for n in range(200)]).kind == "open"
+
+
+def test_more_than_can_be_served_is_an_open_loop() -> None:
+    random, at, free, times = Random(6), 0.0, 0.0, []
+    for _ in range(200):
+        at += random.expovariate(12.0)
+        free = max(free, at) + random.uniform(0.05, 0.15)
+        times.append((at, free))
+    assert detected(times).kind == "open"

@@ -50,7 +50,8 @@ class SlowKVConnector(KVConnectorBase_V1, SupportsHMA):
         if unanswered:
             self._num_unanswered[request.request_id] = unanswered - 1
             return None, False
-        return max(0, asked["slow_tokens"] - num_computed_tokens), True
+        missing = max(0, asked["slow_tokens"] - num_computed_tokens)
+        return missing, missing > 0  # vLLM ends itself over an asynchronous load of nothing
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         if num_external_tokens:
