@@ -6,9 +6,9 @@ takes to ask again: short beside the time between two arrivals. In an open loop 
 nothing of ends, and the same differences are as long as chance makes them.
 
 Where clients or the server are slow to pass answers on, the pauses are no longer short. Such a loop
-is told by its number in flight, which stays at N for much of the time; in an open loop the most
-that were ever in flight are there for moments. (Arrivals by the clock can keep their number too:
-they come at equal distances, which those behind ends do not.)
+is told by its number in flight, which stays near N; that of an open loop varies as counts of chance
+do, its variance about its mean. (Arrivals by the clock can keep their number too: they come at
+equal distances, which those behind ends do not.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.replay.workload import Clients, WorkRequest
-from diagnose.words import percent
 
 Instants = npt.NDArray[np.int64]
 
@@ -31,13 +30,14 @@ LONG_PAUSE_SHARE = 2.0
 """Nine in ten are at most so many times as long, ..."""
 LASTING_SHARE = 0.1
 """... and this share of a typical request's time."""
-NEARLY = 0.9
-FULL_SHARE = 0.4
-"""Nearly all N clients are in flight for this share of the time from which on a loop is told by it.
-Seen: 0.81 with 28 clients of a vLLM on a busy machine, whose pauses were as long as the distances
-of arrivals; at most 0.1 in open loops."""
-MIN_FULL = 4
+STEADY = 0.25
+"""Variance of the number in flight over its mean, up to which it is kept. Seen: 0.19 with 28
+clients of a vLLM on a busy machine, whose pauses were as long as the distances of arrivals, 0.01 to
+0.05 in other loops, 0.4 to 1.9 in open loops."""
+MIN_CLIENTS = 4
 """Clients from which on that says something."""
+MIN_ROUNDS = 2
+"""Requests a client, at least: of a queue that grew to half of all requests nothing is said."""
 MIN_UNEVENNESS = 0.3
 """Deviation of the time between two arrivals over its mean: 0 by the clock, 1 by chance."""
 _MAX_PAUSES = 4096
@@ -69,9 +69,9 @@ def detect_clients(works: Sequence[WorkRequest], ends_ns: Sequence[int | None]) 
     typical, long_one = float(np.median(pauses)), float(np.quantile(pauses, 0.9))
     told = f"with {most} in flight at most, a request came {_seconds(typical)} after the end that "
     longest = min(LONG_PAUSE_SHARE * between, LASTING_SHARE * float(np.median(lasting)))
-    full = _full_share(arrivals, ends, most)
+    mean, variance = _in_flight(arrivals, ends, most)
     is_prompt = typical <= PAUSE_SHARE * between and long_one <= longest
-    if not is_prompt and not _is_kept_full(arrivals, most, full):
+    if not is_prompt and not _is_kept(arrivals, most, mean, variance):
         return Clients(
             kind="open",
             reason=told + f"made room for it, nine in ten within {_seconds(long_one)}: too late "
@@ -83,31 +83,31 @@ def detect_clients(works: Sequence[WorkRequest], ends_ns: Sequence[int | None]) 
         think_ns=tuple(pauses[:: -(-len(pauses) // _MAX_PAUSES)].tolist()),
         reason=told
         + f"made room for it, nine in ten within {_seconds(long_one)}"
-        + ("" if is_prompt else f", and nearly {most} were in flight {percent(full)} of the time"),
+        + ("" if is_prompt else f", and {mean:.1f} ± {variance**0.5:.1f} were in flight"),
     )
 
 
-def _full_share(arrivals: Instants, ends: Instants, most: int) -> float:
-    """Returns for what share of the time nearly `most` were in flight, once they had been."""
+def _in_flight(arrivals: Instants, ends: Instants, most: int) -> tuple[float, float]:
+    """Returns mean and variance of the number in flight over time, once `most` had come."""
     moments = np.concatenate([arrivals, ends])
     order = np.argsort(moments, kind="stable")
     moments = moments[order]
-    in_flight = np.cumsum(np.repeat([1, -1], [len(arrivals), len(ends)])[order])
-    first = moments[int(np.argmax(in_flight == most))]
+    in_flight = np.cumsum(np.repeat([1, -1], [len(arrivals), len(ends)])[order])[:-1]
     spans = np.diff(moments)
-    is_looked_at = (moments[:-1] >= first) & (moments[:-1] < arrivals[-1])
-    lasted = float(spans[is_looked_at].sum())
-    return (
-        float(spans[is_looked_at & (in_flight[:-1] >= NEARLY * most)].sum()) / lasted
-        if lasted
-        else 0.0
-    )
+    spans[(moments[:-1] < arrivals[most - 1]) | (moments[:-1] >= arrivals[-1])] = 0
+    if not spans.any():
+        return 0.0, 0.0
+    mean = float(np.average(in_flight, weights=spans))
+    return mean, float(np.average((in_flight - mean) ** 2, weights=spans))
 
 
-def _is_kept_full(arrivals: Instants, most: int, full: float) -> bool:
+def _is_kept(arrivals: Instants, most: int, mean: float, variance: float) -> bool:
+    """Whether the number in flight is that of clients who come back, and not by the clock."""
     distances = np.diff(arrivals)
     unevenness = float(distances.std() / max(distances.mean(), 1.0))
-    return most >= MIN_FULL and full >= FULL_SHARE and unevenness >= MIN_UNEVENNESS
+    came_back = len(arrivals) >= MIN_ROUNDS * most
+    is_loop = most >= MIN_CLIENTS and came_back and unevenness >= MIN_UNEVENNESS
+    return is_loop and variance <= STEADY * mean
 
 
 def _seconds(ns: float) -> str:
