@@ -9,11 +9,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dashboard import colours
 from diagnose.diagnosis import EngineDiagnosis
 from diagnose.finding import Finding, Severity
 from diagnose.words import NOT_MEASURED, count, duration, percent, plural
 
 Outcome = Literal["found", "healthy", "quiet"]
+PART_RULES = (
+    "kv-load-failure",
+    "remote-kv-wait-stuck",
+    "connector-parked-deadlock",
+    "connector-save-stuck",
+    "connector-ack-stuck",
+    "pd-producer-lease-expiry",
+    "offload-overhead",
+    "lora-slot-contention",
+    "spec-decode-unprofitable",
+)
+"""Rules of a KV connector, of adapters and of drafts; the first that has a number says it."""
+BUDGET_RULES = (
+    "prefill-head-of-line",
+    "prefill-stalls-decode",
+    "zero-token-not-budget",
+    "grammar-wait-stall",
+    "grammar-step-cost",
+)
+"""Rules of what a step's tokens are spent on, and of grammars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +63,7 @@ def all_checks(engine: EngineDiagnosis, facts: dict[str, Any]) -> list[Check]:
         _left_over(engine),
         _priority(engine),
         _recorder(engine),
-        _unused(engine),
+        _parts(engine),
         _token_budget(engine),
     ]
 
@@ -94,9 +115,12 @@ def _short(facts: dict[str, Any]) -> Check:
 
 def _progress(engine: EngineDiagnosis) -> Check:
     name = "Engine is progressing"
-    finding = _finding(engine, "undetermined")
     if engine.quality.died_step is not None:
         return Check(name, "found", f"died in step {engine.quality.died_step:,}", Severity.high)
+    stopped = _finding(engine, "worker-hang", "admission-deadlock")
+    if stopped is not None:
+        return _found(name, stopped, stopped.symptom)
+    finding = _finding(engine, "undetermined")
     if engine.steps.step_max_ns is None:
         return Check(name, "quiet", "steps.updated_ts not recorded")
     return _found(name, finding, f"longest step {duration(engine.steps.step_max_ns)}")
@@ -130,6 +154,8 @@ def _left_over(engine: EngineDiagnosis) -> Check:
     free, pool = engine.steps.last_free_blocks, engine.settings.num_usable_blocks
     if free is None or pool is None:
         return Check(name, "quiet", "free blocks not recorded")
+    if engine.quality.died_step is not None:
+        return Check(name, "quiet", f"{free:,} of {pool:,} free when the engine died")
     if engine.steps.last_running or engine.steps.last_waiting:
         return Check(name, "healthy", f"{free:,} of {pool:,} free, still at work")
     number = f"{free:,} of {pool:,} free when drained"
@@ -160,28 +186,34 @@ def _recorder(engine: EngineDiagnosis) -> Check:
     return Check("Recorder", "healthy", number)
 
 
-def _unused(engine: EngineDiagnosis) -> Check:
-    settings = engine.settings
-    used = [
-        name
-        for name, value in (
-            ("KV connector", settings.kv_connector),
-            ("LoRA", settings.max_loras),
-            ("drafts", settings.num_speculative_tokens),
-        )
-        if value is not None
-    ]
-    number = f"{', '.join(used)}: no rule yet" if used else "not in use"
-    return Check("KV connector, LoRA, drafts", "quiet", number)
+def _parts(engine: EngineDiagnosis) -> Check:
+    """What only some engines have: the rules of each that is in use."""
+    return _by_rules(engine, PART_RULES, "KV connector, LoRA, drafts")
 
 
 def _token_budget(engine: EngineDiagnosis) -> Check:
     name = "Token budget, grammar"
-    if not engine.steps.token_budget_recorded:
+    if not engine.steps.token_budget_recorded and _finding(engine, *BUDGET_RULES) is None:
         return Check(name, "quiet", "not recorded by this source")
-    return Check(name, "quiet", "recorded; no rule judges it yet")
+    return _by_rules(engine, BUDGET_RULES, name)
+
+
+def _by_rules(engine: EngineDiagnosis, rules: tuple[str, ...], name: str) -> Check:
+    """Returns the worst that the rules found; else the number of the first that has one."""
+    finding = _finding(engine, *rules)
+    if finding is not None:
+        return _found(name, finding, finding.symptom)
+    judged = {each.rule: each for each in engine.healthy if each.rule in rules}
+    used = [judged[rule] for rule in rules if rule in judged and judged[rule].is_used]
+    if used:
+        return Check(name, "healthy", f"{used[0].name}: {used[0].number}")
+    if any(each.rule in rules for each in engine.not_measured):
+        return Check(name, "quiet", "not measured")
+    return Check(name, "quiet", "not in use")
 
 
 def shape_of(check: Check) -> str:
-    """Returns the sign of a check's outcome; severities have theirs in `colours`."""
+    """Returns the sign of a check: that of its severity where something is found."""
+    if check.severity is not None:
+        return colours.SEVERITIES[check.severity][0]
     return {"found": "▲", "healthy": "✓", "quiet": NOT_MEASURED}[check.outcome]

@@ -1,8 +1,9 @@
 """The first look at a closed log, worked out while the dashboard starts.
 
 Nearly every visit begins at the overview of the newest engine start. Its verdict and its panels ask
-the whole log, which takes seconds where it holds a day; so they are asked before anybody comes, and
-the answers lie in the pages' own cache. A live log is not looked at: its answers do not keep.
+the whole log, which takes seconds where it holds a day; so they are asked and drawn before anybody
+comes, and lie in the pages' own cache. So does what a replay of the load says, which a first
+visitor would otherwise wait for. A live log is not looked at: its answers do not keep.
 """
 
 from __future__ import annotations
@@ -10,9 +11,16 @@ from __future__ import annotations
 import importlib
 import logging
 import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from telemetry.errors import StepscopeError
 
+if TYPE_CHECKING:
+    from dashboard.colours import Theme
+
+THEMES: tuple[Theme, ...] = ("light", "dark")
+"""Nobody knows yet which one a visitor's system prefers."""
 THREAD = "stepscope-first-look"
 _HOST_LOGGER = "streamlit.runtime.scriptrunner_utils.script_run_context"
 """Says at each call that no visitor stands behind this thread. None does."""
@@ -31,9 +39,9 @@ def _is_of_a_visit(record: logging.LogRecord) -> bool:
 
 
 def prepare() -> None:
-    """Imports the pages, then asks what the overview of a closed log asks."""
+    """Imports the pages, then draws the overview of a closed log, and replays its load."""
     importlib.import_module("dashboard.app")
-    from dashboard import session, timeline_data
+    from dashboard import drawing, session
 
     try:
         page = session.open_page()
@@ -41,6 +49,9 @@ def prepare() -> None:
             return
         engine = page.diagnosis()
         if engine is not None and engine.steps.num_rows:
-            timeline_data.build(page, engine)
+            for theme in THEMES:
+                drawing.timeline_of(replace(page, theme=theme), engine)
+            if engine.accounting.num_from_kv:
+                page.replay()
     except StepscopeError as error:
         logger.info("the first look was not prepared: %s", error)  # the page says what is wrong

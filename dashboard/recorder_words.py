@@ -11,6 +11,7 @@ from typing import Any
 
 from dashboard.untrusted import in_markdown
 from diagnose.diagnosis import EngineDiagnosis
+from diagnose.report import parts_not_in_use
 from diagnose.words import NOT_MEASURED, count, duration, percent, plural
 from telemetry.rendering import bytes_text
 
@@ -154,16 +155,7 @@ def not_known(engine: EngineDiagnosis) -> list[tuple[str, str]]:
 
 def not_in_use(engine: EngineDiagnosis) -> str:
     """Returns what this engine does not use, in a line; empty where it uses all."""
-    settings = engine.settings
-    unused = [
-        name
-        for name, value in (
-            ("KV connector", settings.kv_connector),
-            ("LoRA", settings.max_loras),
-            ("speculation", settings.num_speculative_tokens),
-        )
-        if value is None
-    ]
+    unused = parts_not_in_use(engine)
     return f"{NOT_MEASURED} not in use: {', '.join(unused)}" if unused else ""
 
 

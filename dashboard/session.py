@@ -31,10 +31,19 @@ KEPT = ("log", "engine", "from", "to")
 """Parts of the address that survive a change of page."""
 DEFAULT_WIDTH = 1384
 """Pixels between the margins of a page at 1440 px."""
+MIN_WIDTH, MAX_WIDTH = 240, 8_000
+"""Widths that a browser is believed."""
+WIDTH = "page_width"
+WIDTH_COOKIE = "stepscope_page_width"
+"""Where a session keeps its page's width, and where a browser does until its next visit."""
 MAX_CACHED = 400
 WAS_LIVE = "was_live"
-WORKED_OUT = "worked_out"
-"""Windows whose preemptions have been shared out in this visit."""
+MAX_DIAGNOSES = 40
+MAX_REPLAYED = MAX_DIAGNOSES // 2
+"""Windows known to be worked out: each has two diagnoses, and both should still be there."""
+
+ClosedWindow = tuple[str, source.Stamp, tuple[int, int, int]]
+"""A closed log as it lies on disk, and an engine, start and end in it."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +84,18 @@ class Page:
     def effort(self) -> Effort:
         """How much is replayed: nothing on a live log, and nothing on the first look at another.
 
-        A replay takes seconds: the page shows what it knows, then `work_out` has the rest.
+        A replay takes seconds: the page shows what it knows, then `work_out` has the rest. What it
+        had for one visitor is there for all.
         """
-        worked_out = st.session_state.get(WORKED_OUT, frozenset())
-        return "usual" if not self.is_live and self._key in worked_out else "none"
+        return "usual" if not self.is_live and self._window in _replayed() else "none"
 
     @property
     def _key(self) -> tuple[int, int, int]:
         return self.scope.engine, self.scope.start_ts, self.scope.end_ts
+
+    @property
+    def _window(self) -> ClosedWindow:
+        return str(self.path), source.stamp_of(self.path), self._key
 
     def whole_diagnosis(self) -> Diagnosis:
         """Returns the same as a report is made from it."""
@@ -102,10 +115,16 @@ class Page:
         if not any(engine.accounting.num_from_kv for engine in first.engines):
             return
         with st.spinner("Replaying the load: what made the preemptions, what would avoid them …"):
-            self._cached_diagnosis("usual")
-        known = st.session_state.get(WORKED_OUT, frozenset())
-        st.session_state[WORKED_OUT] = known | {self._key}
+            self.replay()
         st.rerun()
+
+    def replay(self) -> None:
+        """Replays the load of a closed log's window, for every visitor who looks at it."""
+        self._cached_diagnosis("usual")
+        known = _replayed()
+        known[self._window] = None
+        while len(known) > MAX_REPLAYED:
+            known.pop(next(iter(known)), None)
 
     def explanation(self) -> tuple[Explanation, int] | None:
         """Returns every candidate for the worst storm's cause, and how many it evicted.
@@ -147,7 +166,7 @@ def open_page() -> Page | None:
         return None
     log = _open(str(path))
     is_live = log.is_live
-    engines = read_engines(log)
+    engines = _engines(path, log, is_live=is_live)
     if not engines:
         return None
     engine = _chosen(engines)
@@ -169,7 +188,7 @@ def open_page() -> Page | None:
         engine=engine,
         scope=scope,
         theme=theme(),
-        width=int(st.session_state.get("page_width", DEFAULT_WIDTH)),
+        width=page_width(),
     )
 
 
@@ -208,6 +227,13 @@ def whole_window(engine: EngineStart, *, live: bool) -> Scope:
     return Scope(engine.engine, start, max(engine.newest_ts, start + 1))
 
 
+def page_width() -> int:
+    """Returns how wide the page is: as its browser says, or said last time; else a usual width."""
+    told = st.session_state.get(WIDTH) or st.context.cookies.get(WIDTH_COOKIE, "")
+    width = int(told) if str(told).isdecimal() else DEFAULT_WIDTH
+    return width if MIN_WIDTH <= width <= MAX_WIDTH else DEFAULT_WIDTH
+
+
 def theme() -> Theme:
     """Returns the theme that the visitor chose, or their system prefers."""
     kind = st.context.theme.type
@@ -237,7 +263,22 @@ def _diagnose(log: Log, engine: int, start_ts: int, end_ts: int, effort: Effort)
     return diagnose(log, window, engines=[engine], rules=rules, effort=effort)
 
 
-@st.cache_data(show_spinner=False, max_entries=40)
+def _engines(path: Path, log: Log, *, is_live: bool) -> tuple[EngineStart, ...]:
+    return read_engines(log) if is_live else _cached_engines(str(path), source.stamp_of(path), log)
+
+
+@st.cache_data(show_spinner=False, max_entries=8)
+def _cached_engines(path: str, stamp: source.Stamp, _log: Log) -> tuple[EngineStart, ...]:
+    return read_engines(_log)
+
+
+@st.cache_resource(show_spinner=False)
+def _replayed() -> dict[ClosedWindow, None]:
+    """Returns the windows whose load has been replayed, oldest first."""
+    return {}
+
+
+@st.cache_data(show_spinner=False, max_entries=MAX_DIAGNOSES)
 def _cached_diagnosis(
     path: str,
     stamp: source.Stamp,

@@ -225,6 +225,8 @@ def waiting_line(facts: StepFacts) -> str:
     if not skipped:
         who = "the one that waits does" if waiting == 1 else f"all {waiting:,} wait"
         return f"Nobody is set aside (skipped): {who} because admission stopped."
+    if waiting == 1:
+        return "The one that waits is set aside (skipped)."
     return f"{skipped:,} of {waiting:,} are set aside (skipped); the scan went on behind them."
 
 

@@ -64,15 +64,27 @@ def figures(request: Row, losses: list[Row], intervals: list[Row]) -> list[Figur
     queue_ns = _known(request["queue_ns"], first, "queued")
     prefill_ns = _known(request["prefill_ns"], first, "prefill")
     ttft_ns = None if queue_ns is None or prefill_ns is None else queue_ns + prefill_ns
-    out = [row["out_ns"] for row in losses if row["out_ns"] is not None]
     return [
         Figure(duration(queue_ns), queued),
         Figure(duration(ttft_ns), "to first token"),
-        Figure(duration(sum(out)) if out else "0", f"evicted, {plural(len(losses), 'time')}"),
+        Figure(_evicted(losses, intervals), f"evicted, {plural(len(losses), 'time')}"),
         Figure(_sum(losses, "num_computed_tokens_lost"), "computed tokens lost"),
         Figure(_sum(losses, "num_tokens_recomputed"), "tokens computed again"),
         Figure(duration(request["max_itl_ns"]), "longest pause in the answer"),
     ]
+
+
+def _evicted(losses: list[Row], intervals: list[Row]) -> str:
+    """Returns how long it was out; while it still is, at least so long."""
+    out = [row["out_ns"] for row in losses if row["out_ns"] is not None]
+    still = [
+        row["duration_ns"] for row in intervals if row["phase"] == "preempted" and row["is_open"]
+    ]
+    if not losses:
+        return "0"
+    if not out and not still:
+        return NOT_MEASURED
+    return ("≥ " if still else "") + duration(sum(out) + sum(still))
 
 
 def _known(told: int | None, first: dict[str, Row], phase: str) -> int | None:

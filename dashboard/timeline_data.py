@@ -38,7 +38,7 @@ class Timeline:
 
 
 @dataclass(slots=True)
-class _Reader:
+class PanelReader:
     """Asks a page, and remembers what was asked."""
 
     page: View
@@ -75,7 +75,7 @@ def build(page: View, engine: EngineDiagnosis, *, is_still: bool = False) -> Tim
     scope = page.scope
     window = page.row(header.window(scope))
     before = window["before_ts"]
-    reader = _Reader(page, int(window["num_rows"]), None if before is None else int(before))
+    reader = PanelReader(page, int(window["num_rows"]), None if before is None else int(before))
     facts = page.row(panels.facts(scope))
     pool = None if facts["pool"] is None else int(facts["pool"])
     canvas = _canvas(reader, window, pool, has_cursor=not is_still)
@@ -97,7 +97,7 @@ def build(page: View, engine: EngineDiagnosis, *, is_still: bool = False) -> Tim
 
 
 def _canvas(
-    reader: _Reader, window: dict[str, Any], pool: int | None, *, has_cursor: bool
+    reader: PanelReader, window: dict[str, Any], pool: int | None, *, has_cursor: bool
 ) -> Canvas:
     page, scope = reader.page, reader.scope
     axis = TimeAxis(
@@ -120,7 +120,7 @@ def _canvas(
     )
 
 
-def _arrivals(reader: _Reader, canvas: Canvas, length: int) -> Any:
+def _arrivals(reader: PanelReader, canvas: Canvas, length: int) -> Any:
     name = "Requests arriving and finishing"
     marks = reader.ask(name, panels.arrivals(reader.scope))
     counts = marks["kind"].value_counts()
@@ -139,7 +139,7 @@ def _arrivals(reader: _Reader, canvas: Canvas, length: int) -> Any:
 
 
 def _preemptions(
-    reader: _Reader, canvas: Canvas, account: Accounting, num_steps: int, length: int
+    reader: PanelReader, canvas: Canvas, account: Accounting, num_steps: int, length: int
 ) -> Any:
     title = "Preemptions by cause"
     bars = reader.ask(title, panels.preemptions_per_bin(reader.scope, length))
@@ -152,7 +152,7 @@ def _preemptions(
 
 
 def _blocks(
-    reader: _Reader,
+    reader: PanelReader,
     canvas: Canvas,
     facts: dict[str, Any],
     pool: int | None,
@@ -171,7 +171,7 @@ def _blocks(
     )
 
 
-def _need(reader: _Reader, canvas: Canvas, facts: dict[str, Any]) -> Any:
+def _need(reader: PanelReader, canvas: Canvas, facts: dict[str, Any]) -> Any:
     title = "Free blocks against the blocks the queue head needs"
     runs, worst_over = reader.states("Free blocks", panels.need_runs, panels.need_stretches, 1)
     if runs.empty:
@@ -182,7 +182,7 @@ def _need(reader: _Reader, canvas: Canvas, facts: dict[str, Any]) -> Any:
     return memory.need(canvas, runs, fact=fact, worst_over=worst_over)
 
 
-def _running(reader: _Reader, canvas: Canvas, max_num_seqs: int | None) -> Any:
+def _running(reader: PanelReader, canvas: Canvas, max_num_seqs: int | None) -> Any:
     title = "Requests running, and waiting by reason"
     runs, mean_over = reader.states(
         title, panels.waiting_runs, panels.waiting_stretches, panels.MAX_SERIES + 2
@@ -192,7 +192,7 @@ def _running(reader: _Reader, canvas: Canvas, max_num_seqs: int | None) -> Any:
     return load.running_and_waiting(canvas, runs, max_num_seqs=max_num_seqs, mean_over=mean_over)
 
 
-def _stops(reader: _Reader, canvas: Canvas) -> Any:
+def _stops(reader: PanelReader, canvas: Canvas) -> Any:
     title = "Why admission stopped"
     totals = reader.ask(f"{title}, totals", panels.stop_totals(reader.scope))
     if totals.empty:
@@ -201,7 +201,7 @@ def _stops(reader: _Reader, canvas: Canvas) -> Any:
     return reasons.stops(canvas, runs, totals, share_of=share_of)
 
 
-def _tokens(reader: _Reader, canvas: Canvas, engine: EngineDiagnosis, length: int) -> Any:
+def _tokens(reader: PanelReader, canvas: Canvas, engine: EngineDiagnosis, length: int) -> Any:
     title = "Token work"
     bars = reader.ask(title, panels.token_work(reader.scope, length))
     if bars.empty or bars["useful"].isna().all():

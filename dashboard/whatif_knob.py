@@ -107,7 +107,12 @@ def value(course: Course, choice: Choice | None, workload: Workload) -> Any:
 
 
 def _suggested(course: Course) -> Any:
-    """Returns the mildest value that removes enough of the preemptions; else the last tried."""
+    """Returns the mildest value that removes enough of the preemptions; else the last tried.
+
+    Where there are none, it is the value that is set: there is nothing to remove.
+    """
+    if not any(each.of("num_preemptions").replayed for each in course.predictions):
+        return course.now
     for prediction in course.predictions:
         change = prediction.of("num_preemptions").change
         if change is not None and change <= -ENOUGH:

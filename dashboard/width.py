@@ -8,6 +8,8 @@ from typing import Any
 
 import streamlit as st
 
+from dashboard import session
+
 ROUND_TO = 8
 MAX_WAIT_MS = 5_000
 """How long a report waits at most for the page that was asked for. Trap: one that is sent between a
@@ -16,7 +18,7 @@ _SCRIPT = """
 export default function (component) {
   const main = document.querySelector('[data-testid="stMainBlockContainer"]');
   if (!main) { return; }
-  let told = null;
+  let told = component.data.width;  // drawn for this: to report it would draw it twice
   let timer = null;
   let leaving = null;
   const clicked = (event) => {
@@ -31,7 +33,9 @@ export default function (component) {
     const style = getComputedStyle(main);
     const inner = main.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
     const width = Math.floor(inner / ROUND_TO) * ROUND_TO;
-    if (width > 0 && width !== told) { told = width; component.setStateValue('width', width); }
+    if (width <= 0) { return; }
+    document.cookie = `COOKIE=${width}; path=/; max-age=31536000; SameSite=Strict`;
+    if (width !== told) { told = width; component.setStateValue('width', width); }
   };
   const later = () => { clearTimeout(timer); timer = setTimeout(tell, 150); };
   const observer = new ResizeObserver(later);
@@ -44,20 +48,40 @@ export default function (component) {
     clearTimeout(timer);
   };
 }
-""".replace("ROUND_TO", str(ROUND_TO)).replace("MAX_WAIT_MS", str(MAX_WAIT_MS))
+"""
+_NAMES = {
+    "ROUND_TO": str(ROUND_TO),
+    "MAX_WAIT_MS": str(MAX_WAIT_MS),
+    "COOKIE": session.WIDTH_COOKIE,
+}
+
+
+def _script() -> str:
+    script = _SCRIPT
+    for name, value in _NAMES.items():
+        script = script.replace(name, value)
+    return script
 
 
 @cache
 def _component() -> Callable[..., Any]:
-    return st.components.v2.component("stepscope.page_width", js=_SCRIPT)
+    return st.components.v2.component("stepscope.page_width", js=_script())
 
 
 def measure() -> None:
-    """Keeps `page_width` of the session at what the browser says, in pixels."""
+    """Keeps the session's width at what the browser says, in pixels.
+
+    The browser is told what the page is drawn for, and answers only where that is another width.
+    """
     with st.container(key="measure", height="content"):
-        told = _component()(key="page_measure", default={"width": None}, on_width_change=_told)
+        told = _component()(
+            key="page_measure",
+            data={"width": session.page_width()},
+            default={"width": None},
+            on_width_change=_told,
+        )
     if told.width:
-        st.session_state["page_width"] = int(told.width)
+        st.session_state[session.WIDTH] = int(told.width)
 
 
 def _told() -> None:

@@ -28,7 +28,7 @@ from diagnose.finding import (
     Verdict,
 )
 from diagnose.flags import applicable
-from diagnose.reading import QueryLog, Scope
+from diagnose.reading import QueryLog, Scope, hold_views
 from diagnose.rule import Context, Rule
 from diagnose.rules import RULES
 from diagnose.rules.from_metrics.undecidable import undecidable
@@ -158,6 +158,7 @@ def _diagnose_engine(
 
 def read_context(log: QueryLog, window: Window, engine: int, effort: Effort = "usual") -> Context:
     """Returns what the rules are given of one engine."""
+    hold_views(log)
     settings = read_settings(log, engine)
     scope = Scope(engine, window.start_ts, window.end_ts)
     saw_start = settings.started_ts is not None and settings.started_ts >= window.start_ts

@@ -30,15 +30,20 @@ WHERE engine = {engine} AND ts <= {end} AND cause IN ('kv_full', 'priority')
 
 EPISODES_SQL = """
 WITH moments AS ({moments}),
-marked AS (
-    SELECT ts, coalesce(ts - lag(ts) OVER (ORDER BY ts) > {gap}, true)::INTEGER AS is_first
-    FROM moments
+runs AS (  -- moments of one bin as long as a gap are never a gap apart: few rows are left to sort
+    SELECT min(ts) AS first_ts, max(ts) AS last_ts, count(*) FILTER (ts >= {start}) AS num_moments
+    FROM moments GROUP BY ts // {gap}
+), marked AS (
+    SELECT *, coalesce(first_ts - lag(last_ts) OVER (ORDER BY first_ts) > {gap}, true)::INTEGER
+        AS is_first
+    FROM runs
 ), numbered AS (
-    SELECT ts, sum(is_first) OVER (ORDER BY ts ROWS UNBOUNDED PRECEDING) AS episode FROM marked
+    SELECT *, sum(is_first) OVER (ORDER BY first_ts ROWS UNBOUNDED PRECEDING) AS episode
+    FROM marked
 )
-SELECT min(ts) AS opened_ts, max(ts) AS last_ts,
-       count(*) FILTER (ts >= {start}) AS num_moments
-FROM numbered GROUP BY episode HAVING max(ts) >= {start} ORDER BY opened_ts
+SELECT min(first_ts) AS opened_ts, max(last_ts) AS last_ts,
+       sum(num_moments)::BIGINT AS num_moments
+FROM numbered GROUP BY episode HAVING max(last_ts) >= {start} ORDER BY opened_ts
 """
 
 CLEARED_SQL = """

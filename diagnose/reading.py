@@ -8,7 +8,7 @@ are ever put in; a text from outside never is.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 NS = 1_000_000_000
 """Nanoseconds in a second."""
@@ -19,6 +19,20 @@ class QueryLog(Protocol):
 
     def query(self, sql: str, params: Any = None) -> Any:
         """Returns a `pyarrow.Table`."""
+
+
+@runtime_checkable
+class HoldingLog(Protocol):
+    """A log that can work out once what is asked again and again."""
+
+    def hold_views(self) -> None:
+        """Makes later answers quicker; none of them changes."""
+
+
+def hold_views(log: QueryLog) -> None:
+    """Tells a log that much will be asked of it, where it can make use of that."""
+    if isinstance(log, HoldingLog):
+        log.hold_views()
 
 
 @dataclass(frozen=True, slots=True)

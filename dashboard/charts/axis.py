@@ -86,7 +86,8 @@ class TimeAxis:
         clock = "%d %H:%M" if self.length_ms > 86_400_000 else "%H:%M:%S"
         clock = "%H:%M" if step >= 60_000 and clock == "%H:%M:%S" else clock
         clock = "%H:%M:%S.%L" if step < 1000 else clock
-        return f"utcFormat(datum.value + {self.start_ts / 1e6!r}, '{clock}')"
+        # Rounded: a date drops what is below 1 ms, and 21.9999 s would be called 21 s.
+        return f"utcFormat(round(datum.value + {self.start_ts / 1e6!r}), '{clock}')"
 
 
 def length_words(ns: int) -> str:

@@ -48,7 +48,7 @@ def course_chart(
         chosen: the chosen setting and what is predicted, in words.
     """
     is_number = pd.api.types.is_numeric_dtype(points["value"])
-    top = max([*points["high"], *([recorded[1]] if recorded else []), 1e-9]) * HEADROOM
+    top = (max([*points["high"], *([recorded[1]] if recorded else [])], default=0) or 1) * HEADROOM
     axes = _Axes(points, look, is_number=is_number, top=float(top))
     colour = (colours.MUTED if look.is_quiet else look.colour).of(look.theme)
     base = alt.Chart(points)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import altair as alt
 import pandas as pd
 
 from dashboard import colours
 from dashboard.charts.axis import length_words, y_axis
 from dashboard.charts.canvas import Canvas
-from dashboard.charts.marks import Label
+from dashboard.charts.marks import Label, Word
 from dashboard.queries.panels import REST
 from telemetry.vocabulary import WaitReason
 
@@ -16,6 +18,7 @@ BRUSH = "win"
 """Name of the selection that the brush over arrivals makes."""
 ARRIVALS_HEIGHT = 30
 RUNNING_HEIGHT = 94
+RUNNING_TITLE = "Requests running, and waiting by reason"
 MAX_LABELS = 6
 
 
@@ -97,7 +100,15 @@ def arrivals(
 
 
 def running_and_waiting(
-    canvas: Canvas, runs: pd.DataFrame, *, max_num_seqs: int | None, mean_over: int | None
+    canvas: Canvas,
+    runs: pd.DataFrame,
+    *,
+    max_num_seqs: int | None,
+    mean_over: int | None,
+    title: str = RUNNING_TITLE,
+    paleness: float = 1.0,
+    over: Sequence[alt.Chart] = (),
+    more: Sequence[Word] = (),
 ) -> alt.LayerChart:
     """Returns running requests and, upon them, waiting ones by reason.
 
@@ -106,9 +117,12 @@ def running_and_waiting(
         runs: `x`, `series`, `y`, `y2`: `running`, a WaitReason, `behind` a WaitReason.
         max_num_seqs: slots of the engine.
         mean_over: length of the stretches that were averaged, in ns; None where exact.
+        title: what the panel is called.
+        paleness: opacity of the areas.
+        over: layers that lie upon the areas.
+        more: words that lie upon it.
     """
     theme = canvas.theme
-    title = "Requests running, and waiting by reason"
     if mean_over is not None:
         title += f", mean per {length_words(mean_over)}"
     top = float(runs["y2"].max()) if not runs.empty else 0.0
@@ -121,7 +135,7 @@ def running_and_waiting(
     axis = y_axis(theme, values=_integers(domain_top))
     states = canvas.closed(runs, ["y", "y2"])
     states["colour"] = [colour_of_series(name, theme) for name in states["series"]]
-    states["opacity"] = [_opacity(name) for name in states["series"]]
+    states["opacity"] = [paleness * _opacity(name) for name in states["series"]]
     area = (
         alt.Chart(states)
         .mark_area(interpolate="step-after", clip=True)
@@ -134,7 +148,7 @@ def running_and_waiting(
             opacity=alt.Opacity("opacity:Q", scale=None),
         )
     )
-    layers = [area]
+    layers = [area, *over]
     if shows_limit:
         layers.append(
             alt.Chart(pd.DataFrame([{"limit": max_num_seqs}]))
@@ -148,6 +162,7 @@ def running_and_waiting(
         fact=f"up to {_most(runs, 'running'):,.0f} running, {most_waiting:,.0f} waiting",
         labels=_running_labels(runs, theme, max_num_seqs, reached),
         height=RUNNING_HEIGHT,
+        more=more,
     )
 
 

@@ -103,8 +103,8 @@ def _most(runs: pd.DataFrame, series: str) -> float:
     return float((own["y2"] - own["y"]).max()) if not own.empty else 0.0
 
 
-def _cut(largest: float) -> float:
-    """Returns where the axis ends: 8 blocks, or a little above the largest need, even."""
+def cut_of(largest: float) -> float:
+    """Returns where the axis of blocks ends: 8 blocks, or a little above the largest need, even."""
     return 8.0 if largest <= 7 else 2.0 * math.ceil(1.3 * largest / 2)
 
 
@@ -121,7 +121,7 @@ def need(
     """
     theme = canvas.theme
     largest = float(runs["need"].max()) if runs["need"].notna().any() else 0.0
-    cut = _cut(largest)
+    cut = cut_of(largest)
     frame = runs.assign(
         series="free",
         free=runs["free"].astype(float).clip(upper=cut),

@@ -18,13 +18,21 @@ from diagnose.words import NOT_MEASURED, duration, time_of_day
 SPACING = 32
 """Pixels between two panels: room for a title."""
 READOUT_HEIGHT = 18
+HINT = (
+    "Point at a moment to read it, click to open its step; drag over the arrivals to look closer."
+)
+"""What the readout line says while nobody points."""
 
 
 def timeline(
-    canvas: Canvas, panels: Sequence[alt.Chart | alt.LayerChart], *, is_still: bool = False
+    canvas: Canvas,
+    panels: Sequence[alt.Chart | alt.LayerChart],
+    *,
+    is_still: bool = False,
+    hint: str = HINT,
 ) -> alt.VConcatChart:
     """Returns the panels under each other, and the readout line, which a still picture lacks."""
-    last = [] if is_still else [_readout(canvas)]
+    last = [] if is_still else [_readout(canvas, hint)]
     chart = alt.vconcat(*panels, *last, spacing=SPACING, bounds="flush")
     names = [
         layer.name
@@ -67,18 +75,10 @@ AUTOSIZE = alt.AutoSizeParams(type="pad", contains="content")
 """Width and height are those of the plot; else the host counts axes and titles in."""
 
 
-def _readout(canvas: Canvas) -> alt.LayerChart:
+def _readout(canvas: Canvas, hint: str) -> alt.LayerChart:
     theme = canvas.theme
-    hint = pd.DataFrame(
-        [
-            {
-                "text": "Point at a moment to read it, click to open its step; "
-                "drag over the arrivals to look closer."
-            }
-        ]
-    )
     quiet = (
-        alt.Chart(hint)
+        alt.Chart(pd.DataFrame([{"text": hint}]))
         .transform_calculate(shown="length(data('cursor_store')) ? '' : datum.text")
         .mark_text(align="left", fontSize=12, color=colours.MUTED.of(theme), x=0, y=READOUT_HEIGHT)
         .encode(text=alt.Text("shown:N"))

@@ -267,34 +267,59 @@ LIMIT {MAX_RUNS + 1}
 def waiting_stretches(scope: Scope, length_ns: int, since_ts: int | None = None) -> str:
     """Returns the same, averaged over stretches."""
     since = _since(scope, since_ts)
+    bin_ = f"greatest(ts, {scope.start_ts}) // {length_ns}"
     return f"""
 WITH reasons AS (
-  SELECT step, wait_reason, num_requests
+  SELECT step, ts, wait_reason, num_requests AS n
   FROM queue_by_reason_between({since.start_ts}, {scope.end_ts})
   WHERE engine = {scope.engine}
 ),
-{_SERIES.format(stops=_STOPS, most=MAX_SERIES, rest=REST)},
-steps_in AS (
-  SELECT step, greatest(ts, {scope.start_ts}) // {length_ns} AS bin, num_running
-  FROM steps WHERE {since.where()} AND num_running IS NOT NULL
+heads AS (  -- a row a step, not a join: a day has millions of reasons
+  SELECT step, any_value(ts) AS ts,
+         any_value(wait_reason) FILTER (wait_reason <> 'behind_head') AS head,
+         any_value(n) FILTER (wait_reason = 'behind_head') AS num_behind
+  FROM reasons WHERE wait_reason IN ('behind_head', {_STOPS}) GROUP BY step
 ),
+named AS (
+  SELECT step, ts, coalesce(wait_reason, 'not recorded') AS series, n
+  FROM reasons WHERE wait_reason IS DISTINCT FROM 'behind_head'
+  UNION ALL
+  SELECT step, ts, coalesce('behind ' || head, 'behind_head'), num_behind
+  FROM heads WHERE num_behind IS NOT NULL
+),
+unknown AS (  -- steps that are in no average
+  SELECT step FROM steps WHERE {since.where()} AND num_running IS NULL
+),
+sums AS (
+  SELECT {bin_} AS bin, series, sum(n) AS n, sum(n) FILTER (u.step IS NULL) AS num_known
+  FROM named LEFT JOIN unknown u USING (step) GROUP BY ALL
+),
+places AS (
+  SELECT series, row_number() OVER (ORDER BY sum(n) DESC, series) AS place
+  FROM sums GROUP BY series
+),
+drawn AS (
+  SELECT series AS told, CASE WHEN place <= {MAX_SERIES} THEN series ELSE '{REST}' END AS series
+  FROM places
+),
+known AS (SELECT DISTINCT series FROM drawn),
 stretches AS (
-  SELECT bin, count(*) AS num_rows, avg(num_running) AS running, max(step) AS last_step,
-         arg_max(num_running, step) AS last_running
-  FROM steps_in GROUP BY ALL
+  SELECT {bin_} AS bin, count(*) AS num_rows, avg(num_running) AS running,
+         max(step) AS last_step, arg_max(num_running, step) AS last_running
+  FROM steps WHERE {since.where()} AND num_running IS NOT NULL GROUP BY ALL
 ),
 quiet AS (SELECT bin + 1 AS bin, last_step, last_running FROM stretches {_QUIET_AFTER}),
 bins AS (
   SELECT bin, running FROM stretches UNION ALL SELECT bin, last_running FROM quiet
 ),
 means AS (
-  SELECT s.bin, p.series, sum(p.n) / any_value(t.num_rows) AS n
-  FROM parts p
-  JOIN steps_in s ON s.step = p.step
-  JOIN stretches t ON t.bin = s.bin
+  SELECT s.bin, d.series, sum(s.num_known) / any_value(t.num_rows) AS n
+  FROM sums s JOIN drawn d ON d.told = s.series JOIN stretches t ON t.bin = s.bin
   GROUP BY ALL
   UNION ALL
-  SELECT q.bin, p.series, p.n FROM quiet q JOIN parts p ON p.step = q.last_step
+  SELECT q.bin, d.series, sum(n.n)
+  FROM quiet q JOIN named n ON n.step = q.last_step JOIN drawn d ON d.told = n.series
+  GROUP BY ALL
 ),
 stack AS (
   SELECT b.bin, k.series, b.running, coalesce(m.n, 0) AS n,

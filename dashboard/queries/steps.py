@@ -76,7 +76,7 @@ def waiting_requests(engine: int, ts: int, limit: int) -> str:
 SELECT w.request::BIGINT AS request, w.wait_reason, count(p.seq) AS times,
        count(*) OVER () AS num_all
 FROM wait_reasons_between({ts}, {ts}) w
-LEFT JOIN preemptions p ON p.engine = w.engine AND p.request = w.request AND p.ts <= {ts}
+LEFT JOIN preemptions p ON p.engine = w.engine AND p.request = w.request AND p.step <= w.step
 WHERE w.engine = {engine}
 GROUP BY w.request, w.wait_reason
 ORDER BY w.request

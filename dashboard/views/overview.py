@@ -6,12 +6,12 @@ import time
 
 import streamlit as st
 
-from dashboard import header, picking, states, verdict
+from dashboard import drawing, header, picking, states, verdict
 from dashboard.charts.axis import TimeAxis
 from dashboard.charts.scrapes import scraped_load
 from dashboard.queries import scrapes
 from dashboard.session import Page
-from dashboard.timeline_data import SIDE_SPACE, Timeline, build
+from dashboard.timeline_data import SIDE_SPACE
 from diagnose.diagnosis import EngineDiagnosis
 from diagnose.scrapes.metric_facts import MetricFacts
 from telemetry.errors import StepscopeError
@@ -62,7 +62,7 @@ def _say(page: Page, engine: EngineDiagnosis) -> None:
 
 
 def _charts(page: Page) -> None:
-    kept: tuple[Page, Timeline] | None = st.session_state.get("last_timeline")
+    kept: tuple[Page, drawing.Drawing] | None = st.session_state.get("last_timeline")
     if kept is not None and kept[0].scope.engine != page.scope.engine:
         kept = None
     try:
@@ -72,7 +72,7 @@ def _charts(page: Page) -> None:
             _draw_scrapes(page, engine.metrics)
             return
         blank = engine is None or _is_blank(engine)
-        shown = None if engine is None or blank else build(page, engine)
+        shown = None if engine is None or blank else drawing.timeline_of(page, engine)
     except StepscopeError:
         if kept is None:
             return
@@ -104,9 +104,9 @@ def _recent_diagnosis(page: Page) -> EngineDiagnosis | None:
     return page.diagnosis()
 
 
-def _draw_timeline(page: Page, shown: Timeline) -> None:
-    told = st.altair_chart(
-        shown.chart,
+def _draw_timeline(page: Page, shown: drawing.Drawing) -> None:
+    told = st.vega_lite_chart(
+        spec=shown.spec,
         width="content",
         theme=None,
         key=_chart_key(page),

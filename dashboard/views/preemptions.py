@@ -276,7 +276,7 @@ def _evidence(page: Page, evidence: pd.DataFrame) -> None:
             "-- " + " | ".join(str(value) for value in row)
             for row in evidence.itertuples(index=False)
         )
-        st.code(f"{queries.evidence(page.scope)}\n{rows}", language="sql")
+        st.code(f"{queries.evidence(page.scope)}\n{rows}", language="sql", wrap_lines=True)
 
 
 def _lag(page: Page, engine: EngineDiagnosis) -> None:

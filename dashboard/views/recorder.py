@@ -234,7 +234,7 @@ def _not_known(engine: EngineDiagnosis | None) -> None:
     if engine is None:
         return
     lines = words.not_known(engine)
-    unused = words.not_in_use(engine) if engine.metrics is None else ""
+    unused = words.not_in_use(engine)
     with st.container(border=True, key="card-not-known"):
         st.markdown("**What this source cannot know**")
         if not lines:

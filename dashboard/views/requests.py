@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dashboard import address, header, links, states, story
+from dashboard import address, drawing, header, links, picking, states, story, story_data
+from dashboard.charts.marks import PICKED
 from dashboard.queries import requests as queries
 from dashboard.session import Page
 from dashboard.untrusted import in_markdown
@@ -131,6 +132,7 @@ def _story(page: Page, number: int) -> None:
     said.markdown(f"### {in_markdown(story.headline(request, losses), 200)}")
     said.markdown(f":gray[{_facts(request)}]")
     _figures(request, losses, intervals)
+    _charts(page, request)
     _table(page, number, request, losses)
 
 
@@ -157,6 +159,24 @@ def _figures(
             st.columns(6), story.figures(request, losses, intervals), strict=True
         ):
             column.markdown(f"#### {figure.value}\n:gray[{in_markdown(figure.name)}]")
+
+
+def _charts(page: Page, request: dict[str, Any]) -> None:
+    """Draws the request's life and the engine meanwhile; a live one is drawn anew as it goes on."""
+    drawn = story_data.build(page, request)
+    if drawn is None:
+        return
+    told = st.vega_lite_chart(
+        spec=drawing.spec_of(drawn.chart),
+        width="content",
+        theme=None,
+        key=f"story-chart-{page.scope.engine}-{request['request']}-{page.theme}",
+        on_select="rerun",
+        selection_mode=[PICKED],
+    )
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        header.links(page, drawn.statements, "story-chart")
+    picking.follow(drawn.page, told)
 
 
 def _table(page: Page, number: int, request: dict[str, Any], losses: list[dict[str, Any]]) -> None:

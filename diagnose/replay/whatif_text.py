@@ -46,7 +46,7 @@ def write_prediction(workload: Workload, prediction: Prediction, *, is_full: boo
     _write_load(report, workload, prediction, changes_of(prediction))
     _write_table(report, prediction, is_full=is_full)
     report.add()
-    report.wrapped(headline(prediction), 0, "strong")
+    report.wrapped(_in_terminal(headline(prediction)), 0, "strong")
     _write_trust(report, _shown(prediction, is_full=is_full))
     _write_notes(report, workload, prediction)
     flags = flags_of(prediction)
@@ -55,12 +55,17 @@ def write_prediction(workload: Workload, prediction: Prediction, *, is_full: boo
     return report
 
 
+def _in_terminal(text: str) -> str:
+    """Returns a text of the pages as a terminal shows it."""
+    return text.replace("→", "->")
+
+
 def _write_load(report: Report, workload: Workload, prediction: Prediction, title: str) -> None:
     told = (
         f"{prediction.num_requests:,} recorded requests replayed; "
         f"{clients_text(prediction.clients)}"
     )
-    report.add((title.replace("→", "->"), "strong"), "  ", told)
+    report.add((_in_terminal(title), "strong"), "  ", told)
     report.wrapped(workload.clients.reason, 2, "muted")
     times = workload.step_times
     report.wrapped(
@@ -184,7 +189,7 @@ def write_smallest(report: Report, steps: Sequence[Step]) -> None:
             if (each := prediction.of(name)).is_told
         )
         report.wrapped(
-            f"{flags_of(prediction) or changes_of(prediction)}  "
+            f"{flags_of(prediction) or _in_terminal(changes_of(prediction))}  "
             f"{_share(prediction.of('num_preemptions').change)}  ({step.needs}){dear}",
             8,
             "flag",

@@ -50,6 +50,7 @@ from diagnose.finding import (
 from diagnose.reading import NS
 from diagnose.rule import Context, Earlier, Rule
 from diagnose.words import connector_name, count, duration, plural
+from telemetry.vocabulary import StopReason
 
 ID = "admission-deadlock"
 
@@ -157,7 +158,7 @@ def _finding(context: Context, stuck: dict[str, Any], why: Finding | None) -> Fi
         symptom=f"{stuck['num_steps']:,} steps scheduled nothing with {waiting} waiting",
         cause=cause,
         chain=_chain(stuck, cause, why, waiting),
-        rejected=_rejected(context),
+        rejected=_rejected(context, cause),
         evidence=_evidence(context, stuck),
         impact=Impact(
             cost=(f"{waiting} waited {waited} without a token",),
@@ -175,8 +176,11 @@ def _chain(
 ) -> tuple[Link, ...]:
     """Returns since when the cause, in which step nothing ran first, and until when."""
     need = stuck["head_blocks_needed"]
-    first = f"step {stuck['first_step']:,}: nothing ran; the head was stopped by "
-    first += f"{stuck['stop_reason'] or 'an unrecorded reason'}"
+    if stuck["stop_reason"] == StopReason.queue_empty.name:  # the scan went on to the end
+        first = f"step {stuck['first_step']:,}: nothing ran; all that waited were set aside"
+    else:
+        first = f"step {stuck['first_step']:,}: nothing ran; the head was stopped by "
+        first += f"{stuck['stop_reason'] or 'an unrecorded reason'}"
     if need is not None:
         first += f": it needed {need:,} blocks, {count(stuck['num_blocks_free'])} were free"
     began = None if why is None else min(why.span.opened_ts, stuck["opened_ts"])
@@ -191,7 +195,9 @@ def _unknown_cause(stuck: dict[str, Any]) -> Cause:
     return Cause(kind="undetermined", sentence=f"undetermined: {head}{blocks}")
 
 
-def _rejected(context: Context) -> tuple[Rejected, ...]:
+def _rejected(context: Context, cause: Cause) -> tuple[Rejected, ...]:
+    if cause.kind == "stuck_loads":
+        return ()
     held = context.steps.max_held_by_waiting
     return (
         Rejected(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -110,26 +111,34 @@ def run_query(connection: Any, sql: str, params: Parameters, limits: Limits) -> 
         if _was_interrupted(error):
             raise LogBusy(_OPENED_ANEW) from error
         raise
+    with timed(connection, limits.timeout_seconds) as timed_out:
+        try:
+            return _run(connection, statement, params, limits.max_rows)
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            if timed_out.is_set():
+                raise QueryTimeout(
+                    f"the query took longer than {limits.timeout_seconds:g} s and was stopped: "
+                    "narrow its time window (ts) or raise the time-out"
+                ) from error
+            if _was_interrupted(error):
+                raise LogBusy(_OPENED_ANEW) from error
+            raise QueryFailed(printable_lines(str(error))) from error
+
+
+@contextlib.contextmanager
+def timed(connection: Any, seconds: float) -> Iterator[threading.Event]:
+    """Interrupts what runs longer; the event is set when that has happened."""
     timed_out = threading.Event()
 
     def interrupt() -> None:
         timed_out.set()
         connection.interrupt()
 
-    timer = threading.Timer(limits.timeout_seconds, interrupt)
+    timer = threading.Timer(seconds, interrupt)
     timer.daemon = True
     timer.start()
     try:
-        return _run(connection, statement, params, limits.max_rows)
-    except (duckdb.Error, pa.ArrowException, OSError) as error:
-        if timed_out.is_set():
-            raise QueryTimeout(
-                f"the query took longer than {limits.timeout_seconds:g} s and was stopped: "
-                "narrow its time window (ts) or raise the time-out"
-            ) from error
-        if _was_interrupted(error):
-            raise LogBusy(_OPENED_ANEW) from error
-        raise QueryFailed(printable_lines(str(error))) from error
+        yield timed_out
     finally:
         timer.cancel()
 

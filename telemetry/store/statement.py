@@ -113,10 +113,15 @@ def _check_explained(connection: Any, sql: str) -> None:
 
 
 def _tree(connection: Any, sql: str) -> Node:
-    """Returns the statement as a tree of objects."""
-    asked = "SELECT json_serialize_sql(?, skip_null := true)"
+    """Returns the statement as a tree of objects.
+
+    It is a literal and no parameter: for the first parameter of a process DuckDB imports pandas,
+    0.2 s. A literal knows no escape but the doubled quote.
+    """
+    literal = "'" + sql.replace("'", "''") + "'"
     try:
-        ((text,),) = connection.execute(asked, [sql]).fetchall()
+        asked = f"SELECT json_serialize_sql({literal}, skip_null := true)"
+        ((text,),) = connection.execute(asked).fetchall()
         tree: Node = json.loads(text)
     except duckdb.Error as error:
         raise QueryFailed(printable_lines(str(error))) from error

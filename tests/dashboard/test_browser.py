@@ -91,3 +91,23 @@ def test_the_path_leads_from_the_verdict_to_the_requests(visit: Visit) -> None:
     visit.page.wait_for_selector("[data-testid=stDataFrame] canvas")
     assert visit.complaints == []
     assert visit.strangers == []
+
+
+def test_charts_are_as_wide_as_the_page_and_the_next_visit_knows_it(
+    browser: Any, served: Served
+) -> None:
+    fits = f"""() => {{
+      const page = document.querySelector('[data-testid=stMainBlockContainer]');
+      const chart = document.querySelector('{CANVAS}');
+      return page && chart && chart.clientWidth > 480 && chart.clientWidth <= page.clientWidth;
+    }}"""
+    context = browser.new_context(viewport={"width": 1100, "height": 1200})
+    for _ in range(2):
+        page = context.new_page()
+        page.set_default_timeout(MILLISECONDS)
+        page.goto(f"{served.url}/overview")
+        page.wait_for_function(fits)
+        page.close()
+        told = {cookie["name"]: cookie["value"] for cookie in context.cookies()}
+        assert 800 < int(told["stepscope_page_width"]) < 1100
+    context.close()

@@ -62,6 +62,24 @@ def test_the_story_of_a_request_leads_to_its_steps(visit: Visit, served: Served)
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
+def test_the_story_of_a_request_is_drawn_and_a_click_opens_the_step_there(
+    browser: Any, served: Served, theme: colours.Theme
+) -> None:
+    visit = Visit(browser, served, theme)
+    visit.page.goto(f"{served.url}/requests?request=27")
+    for colour in (colours.PREFILL, colours.USEFUL, colours.LOST, colours.EVICTED):
+        visit.page.wait_for_selector(f'svg.marks [fill="{colour.of(theme)}"]')
+    visit.page.wait_for_selector(f'svg.marks [stroke="{colours.EVICTED.of(theme)}"]')
+    box = visit.page.locator("svg.marks").first.bounding_box()
+    assert box is not None
+    visit.page.mouse.click(box["x"] + 400, box["y"] + 200)
+    visit.page.wait_for_url("**/steps?**step=*")
+    visit.page.get_by_role("heading", name="Step ").wait_for()
+    assert visit.strangers == []
+    visit.page.close()
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
 def test_the_block_map_is_drawn(browser: Any, served: Served, theme: colours.Theme) -> None:
     visit = Visit(browser, served, theme)
     open_step(visit, served, 1)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import subprocess
 import sys
 from typing import Any
 
+import altair as alt
 import pandas as pd
 import pytest
 
@@ -18,6 +20,7 @@ from dashboard.charts.canvas import NO_GAPS, Canvas
 from dashboard.charts.evictions import MAP_HEIGHT, cost_bar, eviction_map
 from dashboard.charts.marks import Label, close_runs, place_labels
 from dashboard.charts.timeline import readouts, timeline
+from dashboard.report.svg import to_svg
 from diagnose.reading import NS
 from tests.telemetry.log_builder import START
 
@@ -40,6 +43,25 @@ def words_of(spec: dict[str, Any]) -> set[str]:
 
 
 # ------------------------------------------------------------------------------------------- axis
+
+
+def labels_of(axis: TimeAxis) -> list[str]:
+    """The time axis as it is drawn."""
+    points = alt.Chart(pd.DataFrame({"x": [0.0]})).mark_point().encode(x=axis.x(labels=True))
+    return re.findall(r">(\d\d:\d\d:\d\d(?:\.\d+)?)</text>", to_svg(points, prefix="a"))
+
+
+@pytest.mark.parametrize("past", [0, 500_000, 83_588_600, 499_999_999, 999_999_999])
+def test_a_tick_is_called_by_its_own_second(past: int) -> None:
+    start = START - START % (10 * NS) + past
+    axis = TimeAxis(start, start + 18 * NS, "dark")
+    first = -(-past // (2 * NS)) * 2
+    assert labels_of(axis) == [f"11:55:{10 + first + 2 * i:02d}" for i in range(len(axis.ticks()))]
+
+
+def test_a_tick_below_a_second_has_its_milliseconds() -> None:
+    start = START - START % NS + 83_588_600
+    assert labels_of(TimeAxis(start, start + NS // 5, "dark"))[0].endswith(".100")
 
 
 def test_ticks_are_round_times_of_day() -> None:

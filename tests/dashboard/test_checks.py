@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from dashboard.checks import Check, all_checks
+from benchmarks.provoking.connector import SimulatedConnector
+from benchmarks.provoking.recording import Recording
+from benchmarks.provoking.scenarios.connectors import most_of_it
+from benchmarks.provoking.settings import settings
+from benchmarks.provoking.traffic import Call
+from dashboard.checks import Check, all_checks, shape_of
 from dashboard.queries import panels
 from diagnose.diagnosis import diagnose
+from diagnose.finding import Severity
+from engine.config import KVConnectorConfig
 from telemetry.store import open_log
+from tests.dashboard import logs
 
 NAMES = [
     "KV preemption",
@@ -53,6 +62,56 @@ def test_what_is_well_says_its_number(storm: dict[str, Check]) -> None:
 
 def test_what_is_not_in_use_is_still_there(storm: dict[str, Check]) -> None:
     assert storm["KV connector, LoRA, drafts"].number == "not in use"
+
+
+def test_what_a_step_spends_its_tokens_on_is_judged(storm: dict[str, Check]) -> None:
+    check = storm["Token budget, grammar"]
+    assert check.outcome == "healthy"
+    assert check.number == "token budget: no prompt held up others"
+
+
+@pytest.fixture(scope="module")
+def stall(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Check]:
+    """Loads of a connector that hang, until nothing runs any more."""
+    config = settings(
+        num_blocks=2000,
+        kv_connector=KVConnectorConfig(connector="HostMemoryConnector", role="kv_both"),
+    )
+    connector = SimulatedConnector(
+        num_tokens=most_of_it, load_seconds=lambda request: None if request.number > 4 else 0.1
+    )
+    engine = Recording(config, Random(0), connector=connector)
+    engine.send([Call(at=0.5 * number, num_prompt_tokens=200) for number in range(9)])
+    engine.run(until=180)
+    return checks_of(logs.write_log(tmp_path_factory.mktemp("stall"), engine.rows()))
+
+
+def test_what_hangs_in_a_connector_is_found(stall: dict[str, Check]) -> None:
+    check = stall["KV connector, LoRA, drafts"]
+    assert check.outcome == "found"
+    assert check.severity is Severity.critical
+    assert check.number.startswith("4 requests waiting for KV, up to ")
+    assert shape_of(check) == "◆"
+
+
+def test_an_engine_that_runs_nothing_is_not_called_progressing(stall: dict[str, Check]) -> None:
+    check = stall["Engine is progressing"]
+    assert check.outcome == "found"
+    assert check.number.endswith("steps scheduled nothing with 4 requests waiting")
+
+
+def test_the_sign_is_that_of_the_severity(interrupted_log: Path) -> None:
+    checks = checks_of(interrupted_log)
+    assert shape_of(checks["Recorder"]) == "■"
+    assert shape_of(checks["Engine is progressing"]) == "▲"
+    assert shape_of(checks["Thrash"]) == "✓"
+    assert shape_of(checks["KV connector, LoRA, drafts"]) == "–"
+
+
+def test_blocks_of_a_dead_engine_are_not_called_well(interrupted_log: Path) -> None:
+    check = checks_of(interrupted_log)["Blocks left over"]
+    assert check.outcome == "quiet"
+    assert check.number.endswith("free when the engine died")
 
 
 def test_a_calm_engine_has_nothing_found(calm_log: Path) -> None:

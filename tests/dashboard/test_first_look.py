@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dashboard import first_look, session, timeline_data
+from dashboard import drawing, first_look, session
 
 Show = Callable[[Path], None]
 
@@ -24,11 +25,29 @@ def no_more_asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def begin() -> None:
         monkeypatch.setattr(session, "diagnose", refused)
         monkeypatch.setattr(session, "_frame", refused)
+        monkeypatch.setattr(drawing, "build", refused)
 
     return begin
 
 
-def test_verdict_and_panels_are_there_before_the_first_visit(
+def test_verdict_panels_and_replay_are_there_before_the_first_visit(
+    storm_log: Path, show: Show, no_more_asking: Callable[[], None]
+) -> None:
+    show(storm_log)
+    first_look.prepare()
+    no_more_asking()
+    page = session.open_page()
+    assert page is not None
+    assert page.effort == "usual"
+    engine = page.diagnosis()
+    assert engine is not None
+    assert engine.findings[0].shares
+    for theme in ("light", "dark"):
+        assert len(drawing.timeline_of(replace(page, theme=theme), engine).statements) > 7
+    page.work_out()  # would spin and draw the page anew
+
+
+def test_a_log_without_preemptions_is_not_replayed(
     calm_log: Path, show: Show, no_more_asking: Callable[[], None]
 ) -> None:
     show(calm_log)
@@ -36,10 +55,11 @@ def test_verdict_and_panels_are_there_before_the_first_visit(
     no_more_asking()
     page = session.open_page()
     assert page is not None
+    assert page.effort == "none"
     engine = page.diagnosis()
     assert engine is not None
     assert engine.steps.num_rows > 0
-    assert len(timeline_data.build(page, engine).statements) > 7
+    assert len(drawing.timeline_of(page, engine).statements) > 7
 
 
 def test_a_log_that_cannot_be_read_is_left_to_the_page(

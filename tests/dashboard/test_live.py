@@ -17,7 +17,7 @@ from dashboard.source import ROOT_VARIABLE
 from telemetry.collector import start_collector, stop_collector
 from tests.dashboard import browsing
 from tests.dashboard.serving import dashboard
-from tests.dashboard.test_views import recorder, sql, steps
+from tests.dashboard.test_views import recorder, requests, sql, steps
 
 SECONDS = 60
 
@@ -106,6 +106,15 @@ def test_the_other_pages_read_a_log_that_is_being_written(
         sql: "1 row.",
     }
     assert shown[page] in said
+    assert engine.poll() is None
+
+
+def test_a_request_of_a_live_engine_is_drawn(engine: subprocess.Popen[str]) -> None:
+    test = AppTest.from_function(requests, default_timeout=SECONDS)
+    test.query_params["request"] = "0"
+    until(lambda: len(test.run().get("vega_lite_chart")) == 1)
+    assert not test.exception
+    assert any("Request 0 was" in str(m.value) for m in test.markdown)
     assert engine.poll() is None
 
 

@@ -189,10 +189,12 @@ def test_pieces_are_escaped_in_every_block() -> None:
 
 def test_a_chart_keeps_no_namespace_and_gets_ids_of_its_own() -> None:
     svg = '<svg xmlns="http://www.w3.org/2000/svg" width="9" viewBox="0 0 900 50">'
-    inside = '<clipPath id="clip0"/><g clip-path="url(#clip0)" aria-label="x">1.23456</g></svg>'
+    inside = '<clipPath id="clip0"/><g clip-path="url(#clip0)" aria-label="x">'
+    inside += '<path d="M1.23456,2"/>11:55:18.100</g></svg>'
     assert embedded(svg + inside, prefix="a", width=600) == (
         '<svg viewBox="0 0 600 50" aria-hidden="true">'
-        '<clipPath id="aclip0"/><g clip-path="url(#aclip0)">1.23</g></svg>'
+        '<clipPath id="aclip0"/><g clip-path="url(#aclip0)">'
+        '<path d="M1.23,2"/>11:55:18.100</g></svg>'
     )
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from dashboard.queries.steps import waiting_requests
+from dashboard.step_words import waiting_line
 from telemetry.sql.packed_log import unpack
+from telemetry.store import open_log
 from tests.dashboard import logs
 from tests.dashboard.test_views import Show, charts, run, said, seen, steps
 
@@ -156,3 +160,19 @@ def test_every_statement_behind_it_is_shown(full_log: Path, show: Show) -> None:
     test.button(key="sql-step").click().run()
     names = {"The step", "Requests in it", "Requests in it, the step before", "Who waits"}
     assert names <= set(test.selectbox[0].options)
+
+
+def test_who_were_just_evicted_wait_with_that_eviction_counted(storm_log: Path) -> None:
+    with open_log(storm_log) as log:
+        (victim,) = log.query(
+            "SELECT p.engine, p.request, s.step, s.ts FROM preemptions p "
+            "JOIN steps s ON s.engine = p.engine AND s.step = p.step ORDER BY p.ts LIMIT 1"
+        ).to_pylist()
+        sql = waiting_requests(victim["engine"], victim["ts"], 200)
+        times = {row["request"]: row["times"] for row in log.query(sql).to_pylist()}
+    assert times[victim["request"]] == 1
+
+
+def test_one_that_is_set_aside_is_told_as_one() -> None:
+    facts = SimpleNamespace(step={"num_waiting": 1, "num_skipped_waiting": 1})
+    assert waiting_line(facts) == "The one that waits is set aside (skipped)."  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -200,6 +201,23 @@ def test_what_is_withheld_is_grey(small_log: Path) -> None:
     ]
     assert EVICTED.light in pictures[0]
     assert EVICTED.light not in pictures[1]
+
+
+def test_a_course_of_zeros_has_an_axis_that_can_be_read() -> None:
+    points = pd.DataFrame({"value": [2, 64], "label": ["2", "64"]})
+    points = points.assign(low=0.0, middle=0.0, high=0.0)
+    look = CourseLook(title="t", fact="f", colour=EVICTED, width=300, theme="light")
+    chart = course_chart(points, look, recorded=(64, 0.0), chosen=None).to_dict()
+    assert chart["layer"][0]["encoding"]["y"]["scale"]["domain"][1] >= 1
+
+
+def test_where_nothing_was_evicted_no_change_is_suggested(
+    tmp_path_factory: pytest.TempPathFactory, show: Show
+) -> None:
+    calm = logs.storm(num_requests=12, num_clients=4, num_gpu_blocks=2048)
+    log = logs.write_log(tmp_path_factory.mktemp("calm"), calm.builder())
+    test = open_page(show, log)
+    assert headline(test) == f"### {SLOTS} stays at 32: choose another value"
 
 
 @pytest.mark.parametrize(

@@ -68,5 +68,21 @@ def test_without_a_rule_that_explains_it_the_cause_is_undetermined() -> None:
     assert "kv_blocks_whole_prompt" in finding.cause.sentence
 
 
+def test_the_first_step_says_what_stopped_the_head() -> None:
+    said = [link.sentence for link in finding_of(log_of(stuck(60)), RULE).chain]
+    assert any("stopped by kv_blocks_whole_prompt: it needed 5 blocks, 63 were" in s for s in said)
+
+
+def test_where_the_scan_went_to_its_end_all_were_set_aside() -> None:
+    log = log_of(stuck(60, stop=StopReason.queue_empty, head_blocks_needed=None))
+    said = [link.sentence for link in finding_of(log, RULE).chain]
+    assert any(s.endswith("nothing ran; all that waited were set aside") for s in said)
+
+
+def test_stuck_loads_are_rejected_where_they_are_not_the_cause() -> None:
+    (rejected,) = finding_of(log_of(stuck(60)), RULE).rejected
+    assert rejected.name == "stuck loads"
+
+
 def test_it_is_the_verdict_where_nothing_else_is_wrong() -> None:
     assert diagnose(log_of(stuck(60))).verdict.rule == RULE

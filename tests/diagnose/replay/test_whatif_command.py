@@ -70,7 +70,8 @@ def test_a_change_is_told_as_a_table_and_a_sentence(
     out = capsys.readouterr().out
     assert out.startswith("max_num_seqs 32 -> 6  ")
     assert re.search(r"^  preemptions +\d+ +\d+ +[+-]?\d+ %", out, re.MULTILINE)
-    assert "max_num_seqs 32 → 6 would avoid" in out
+    assert "max_num_seqs 32 -> 6 would avoid" in out
+    assert "→" not in out
     assert "to do it   --max-num-seqs 6" in out
 
 

@@ -182,6 +182,7 @@ def test_nothing_received_is_another_rule() -> None:
 def test_the_standstill_names_its_cause() -> None:
     finding = found(parked(), "admission-deadlock")
     assert finding.cause.kind == "stuck_loads"
+    assert finding.rejected == ()
 
 
 # --------------------------------------------------------------------- encoder-budget-zero-progress

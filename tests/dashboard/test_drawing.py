@@ -1,0 +1,109 @@
+"""What is kept of a drawing is what Streamlit would have made of the chart."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from dashboard import drawing, session
+from dashboard.session import Page
+from dashboard.timeline_data import build
+
+Show = Callable[[Path], None]
+
+
+def both_ways() -> None:
+    import streamlit as st
+
+    from dashboard import drawing, session, timeline_data
+
+    page = session.open_page()
+    assert page is not None
+    engine = page.diagnosis()
+    assert engine is not None
+    st.altair_chart(timeline_data.build(page, engine).chart, width="content", theme=None)
+    spec = drawing.timeline_of(page, engine).spec
+    st.vega_lite_chart(spec=spec, width="content", theme=None)
+
+
+@pytest.fixture
+def page(storm_log: Path, show: Show) -> Page:
+    show(storm_log)
+    st.cache_data.clear()
+    opened = session.open_page()
+    assert opened is not None
+    return opened
+
+
+def without_names(proto: Any) -> tuple[Any, list[bytes]]:
+    """Returns a chart with its tables numbered in the order in which it names them."""
+    tables = {table.name: table.data.data for table in proto.datasets}
+    used = list(dict.fromkeys(re.findall(r'"data": \{"name": "([^"]+)"\}', proto.spec)))
+    assert set(used) == set(tables)
+    spec = proto.spec
+    for number, name in enumerate(used):
+        spec = spec.replace(name, f"table {number}")
+    return json.loads(spec), [tables[name] for name in used]
+
+
+@pytest.mark.parametrize("log", ["storm_log", "calm_log", "interrupted_log"])
+def test_the_chart_and_its_tables_are_those_of_altair(
+    log: str, request: pytest.FixtureRequest, show: Show
+) -> None:
+    show(request.getfixturevalue(log))
+    test = AppTest.from_function(both_ways, default_timeout=60).run()
+    assert not test.exception, [error.message for error in test.exception]
+    altair, ours = (without_names(chart.proto) for chart in test.get("vega_lite_chart"))
+    assert len(ours[1]) > 5
+    assert ours == altair
+
+
+def test_a_closed_log_is_drawn_once_for_each_theme_width_and_window(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Page] = []
+
+    def counted(shown: Page, engine: Any) -> Any:
+        drawn.append(shown)
+        return build(shown, engine)
+
+    monkeypatch.setattr(drawing, "build", counted)
+    engine = page.diagnosis()
+    assert engine is not None
+    start, end = page.scope.start_ts, page.scope.end_ts
+    half = replace(page.scope, end_ts=start + (end - start) // 2)
+    views = [
+        page,
+        replace(page, theme="light" if page.theme == "dark" else "dark"),
+        replace(page, width=page.width - 80),
+        replace(page, scope=half),
+    ]
+    first = [drawing.timeline_of(view, engine) for view in views]
+    assert drawn == views
+    again = [drawing.timeline_of(view, engine) for view in views]
+    assert drawn == views
+    for kept, new in zip(again, first, strict=True):
+        assert list(kept.spec["datasets"]) == list(new.spec["datasets"])  # named by their rows
+        assert kept.spec | {"datasets": None} == new.spec | {"datasets": None}
+
+
+def test_equal_rows_have_one_name_and_others_another() -> None:
+    def names(*frames: pd.DataFrame) -> list[str]:
+        import altair as alt
+
+        charts = [alt.Chart(frame).mark_point().encode(x="x:Q") for frame in frames]
+        return list(drawing.spec_of(alt.vconcat(*charts))["datasets"])
+
+    one, same, other = ({"x": [1, 2]}, {"x": [1, 2]}, {"x": [1, 3]})
+    renamed = {"y": [1, 2]}
+    assert len(names(*map(pd.DataFrame, (one, same)))) == 1
+    assert len(names(*map(pd.DataFrame, (one, other, renamed)))) == 3
