@@ -90,7 +90,7 @@ class _Axes:
         values = list(points["value"])
         every = max(1, -(-len(values) // MOST_TICKS))
         ticks: dict[str, Any] = (
-            {"values": list(dict.fromkeys([*values[::every], values[-1]]))}
+            {"values": list(dict.fromkeys([*values[::every], values[-1]])), "format": ",~r"}
             if is_number
             else {"labelAngle": 0}
         )

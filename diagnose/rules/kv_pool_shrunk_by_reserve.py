@@ -54,7 +54,8 @@ WITH own AS (
      AND e.dp_rank IS NOT DISTINCT FROM o.dp_rank AND e.device IS NOT DISTINCT FROM o.device
     WHERE e.started_ts <= o.started_ts GROUP BY e.engine
 )
-FROM starts WHERE num_tokens IS NOT NULL ORDER BY started_ts DESC LIMIT 2
+FROM starts WHERE num_tokens IS NOT NULL
+ORDER BY started_ts DESC, engine = {engine} DESC LIMIT 2
 """
 
 

@@ -215,7 +215,8 @@ def dense(storm: Any) -> MemoryLog:
 
 def told(log: MemoryLog, request: int, engine: int = logs.ENGINE) -> list[dict[str, Any]]:
     scope = dataclasses.replace(LATER, engine=engine)
-    return log.query(queries.tokens(scope, request)).to_pylist()
+    rows: list[dict[str, Any]] = log.query(queries.tokens(scope, request)).to_pylist()
+    return rows
 
 
 def test_what_the_turns_tell_is_what_the_steps_tell(sparse: MemoryLog, dense: MemoryLog) -> None:
