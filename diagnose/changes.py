@@ -36,6 +36,7 @@ MIN_MAIN_SHARE = 0.25
 """From here on a change is the cause, also where more is unexplained. Starting value."""
 MAX_REST = 0.25
 """With more than this unexplained nobody can be sure of the cause. Starting value."""
+NOT_REPLAYED = "how much of it the cause explains has not been replayed"
 MIN_SHARE = 0.05
 """A change that accounts for less is told with the others. Half of what shares are good for."""
 
@@ -111,9 +112,11 @@ def explain(
         max_running=max_running,
     )
     changes = tuple(judge(case) for judge in JUDGES)
-    if account.num_rows < MIN_PREEMPTIONS or work_limit == 0:
-        few = f"{account.num_rows} preemptions are too few for shares" if work_limit else ""
+    if account.num_rows < MIN_PREEMPTIONS:
+        few = f"{account.num_rows} preemptions are too few for shares"
         return _conclude(case, changes, Attribution(why=few))
+    if work_limit == 0:
+        return _conclude(case, changes, Attribution(why=NOT_REPLAYED))
     return _conclude(case, changes, attribute(case, changes, work_limit))
 
 
@@ -225,6 +228,8 @@ def _confidence(
     if account.equals_counter is None:
         return _sure("medium", "the scheduler's own counter is not recorded")
     told = f"{account.num_rows:,} of {account.counter:,} preemptions attributed"
+    if attribution.why == NOT_REPLAYED and cause.kind != "setting":
+        return _sure("medium", f"{told}{replayed}")
     return _sure("high", told)
 
 

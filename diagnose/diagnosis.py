@@ -34,6 +34,7 @@ from diagnose.rules import RULES
 from diagnose.rules.from_metrics.undecidable import undecidable
 from diagnose.scrapes.metric_facts import MetricFacts, is_recorded, read_metric_facts
 from diagnose.window import Window, choose_window, engines_in, newest_ts_of
+from diagnose.words import with_unit
 
 NOTHING_RECORDED = "Nothing recorded yet."
 
@@ -223,7 +224,7 @@ def _silenced(
 
 def _told(finding: Finding) -> list[str]:
     return [
-        f"{item.name} {item.value:.3g}{' ' + item.unit if item.unit else ''}"
+        f"{item.name} {with_unit(item.value, item.unit)}"
         for item in finding.evidence
         if item.value is not None
     ]

@@ -64,6 +64,27 @@ def utc(ts: int) -> datetime:
     return datetime.fromtimestamp(ts // NS, UTC)
 
 
+def number_of(value: float | None, unit: str, *, short: bool = False) -> str:
+    """Returns a value in its unit, or a dash where it was not measured."""
+    if value is None:
+        return NOT_MEASURED
+    match unit:
+        case "ratio":
+            return f"{100 * value:g} %" if short else percent(value)
+        case "ns":
+            return duration(value)
+        case "x":
+            return f"{value:.2f} x"
+        case _:
+            return f"{value:g}" if short and value < 1 else count(value)
+
+
+def with_unit(value: float | None, unit: str) -> str:
+    """Returns a value as people read it in a sentence: `2 min 6 s`, `6.8 %`, `12 requests`."""
+    number = number_of(value, unit)
+    return number if unit in ("", "ratio", "ns", "x") else f"{number} {unit}"
+
+
 def time_of_day(ts: int, digits: int = 1) -> str:
     """Returns `11:55:18.8`; cut, not rounded, so that no moment lies in the future."""
     text = utc(ts).strftime("%H:%M:%S")

@@ -24,7 +24,7 @@ from diagnose.finding import Action, Affected, Finding, Severity
 from diagnose.incident.moments import moments_of, spans_days
 from diagnose.reading import QueryLog, Scope, read_rows
 from diagnose.text.effects_text import amount_of
-from diagnose.text.finding_text import PREEMPTION_RULES, number_of, threshold_of
+from diagnose.text.finding_text import PREEMPTION_RULES, threshold_of
 from diagnose.text.lines import SHAPES
 from diagnose.text.metric_report import account_line
 from diagnose.words import (
@@ -32,6 +32,7 @@ from diagnose.words import (
     count,
     duration,
     harmless,
+    number_of,
     percent,
     plural,
     signed_percent,

@@ -9,7 +9,13 @@ from diagnose.finding import Evidence, Finding, Link, Rejected, Share
 from diagnose.text.effects_text import write_effects
 from diagnose.text.lines import SHAPES, WIDTH, Report, Role
 from diagnose.text.metric_report import account_line
-from diagnose.words import NOT_MEASURED, count, duration, percent, plural, time_of_day
+from diagnose.words import (
+    NOT_MEASURED,
+    duration,
+    number_of,
+    plural,
+    time_of_day,
+)
 
 _LABEL = 12
 """Columns of a label inside a finding."""
@@ -155,21 +161,6 @@ def threshold_of(item: Evidence) -> str:
     if item.threshold_text is not None:
         return item.threshold_text
     return number_of(item.threshold, item.unit, short=True)
-
-
-def number_of(value: float | None, unit: str, *, short: bool = False) -> str:
-    """Returns a value in its unit, or a dash where it was not measured."""
-    if value is None:
-        return NOT_MEASURED
-    match unit:
-        case "ratio":
-            return f"{100 * value:g} %" if short else percent(value)
-        case "ns":
-            return duration(value)
-        case "x":
-            return f"{value:.2f} x"
-        case _:
-            return f"{value:g}" if short and value < 1 else count(value)
 
 
 def _rejected(report: Report, rejected: tuple[Rejected, ...]) -> None:

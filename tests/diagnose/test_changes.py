@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from diagnose.changes import Explanation
+from diagnose.causes.attribution import Effort
+from diagnose.changes import NOT_REPLAYED, Explanation
 from diagnose.diagnosis import read_context
 from diagnose.window import choose_window, engines_in
 from tests.diagnose.logs import Arrival, MemoryLog, Run, config, log_of, pressed, run
 
 
-def explained(log: MemoryLog, engine: int | None = None) -> Explanation:
+def explained(log: MemoryLog, engine: int | None = None, effort: Effort = "usual") -> Explanation:
     window = choose_window(log)
-    context = read_context(log, window, engine or engines_in(log, window)[0])
+    context = read_context(log, window, engine or engines_in(log, window)[0], effort)
     assert context.storm is not None
     return context.storm.explanation
 
@@ -137,3 +138,14 @@ def test_a_full_pool_is_never_the_cause() -> None:
     explanation = explained(run(config(), [Arrival(1)] * 28).log())
     assert explanation.cause.kind != "undetermined"
     assert "100 %" not in explanation.cause.sentence
+
+
+def test_a_look_without_replays_is_not_sure_of_a_change() -> None:
+    arrivals = [Arrival(30 * i, max_tokens=60) for i in range(40)]
+    arrivals += [Arrival(1200 + 30 * i, max_tokens=600) for i in range(40)]
+    log = run(config(), arrivals).log()
+    first, replayed = explained(log, effort="none"), explained(log)
+    assert first.cause.kind == replayed.cause.kind == "longer_outputs"
+    assert first.confidence.level == "medium"
+    assert NOT_REPLAYED in first.confidence.why
+    assert NOT_REPLAYED not in replayed.confidence.why
