@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -66,9 +68,16 @@ def run_dashboard(args: argparse.Namespace) -> int:
     print(f"dashboard  {address}\nlog        {args.log}\nCtrl-C ends it", flush=True)
     if args.host not in LOOPBACK and args.login != "oidc":
         print(f"▲ whoever reaches {args.host}:{args.port} can read this log", flush=True)
-    first_look.start()
-    bootstrap.run(str(script), False, [], chosen)
-    return 0
+    with tempfile.TemporaryDirectory(
+        prefix="stepscope-dashboard-", ignore_cleanup_errors=True
+    ) as scratch:
+        tempfile.tempdir = scratch  # what queries spill; it goes with the pages
+        first_look.start()
+        bootstrap.run(str(script), False, [], chosen)
+    # Trap: threads that still replay for somebody who has gone would hold the process for as long
+    # as they take, or abort it from within DuckDB while Python ends.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def _check_free(host: str, port: int) -> None:

@@ -29,6 +29,18 @@ def test_it_prints_its_address_listens_on_loopback_and_ends_on_sigterm(storm_log
         assert served.end() == 0
 
 
+def test_it_ends_while_it_replays_and_leaves_nothing_behind(
+    storm_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with dashboard(storm_log) as served:
+        assert [path.name.startswith("stepscope-dashboard-") for path in tmp_path.iterdir()] == [
+            True
+        ]
+        assert served.end() == 0
+    assert not any(tmp_path.iterdir())
+
+
 def _address_of_this_machine() -> str | None:
     """Returns an address of this machine beside loopback; None where it has none."""
     try:
