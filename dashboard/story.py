@@ -13,6 +13,8 @@ from diagnose.words import NOT_MEASURED, count, duration, plural, time_of_day
 
 Row = dict[str, Any]
 """A row of a query; what is NULL is None."""
+UNTOLD = (None, "not_visited", "behind_head")
+"""Reasons of a wait that do not say what it was for: the chart says what held up the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def figures(request: Row, losses: list[Row], intervals: list[Row]) -> list[Figur
     """Returns the six figures of a request; before its end they come from its stretches."""
     first = {row["phase"]: row for row in intervals if row["nth"] == 1}
     reason = first.get("queued", {}).get("reason")
-    queued = "queued" if reason is None else f"queued ({reason})"
+    queued = "queued" if reason in UNTOLD else f"queued ({reason})"
     queue_ns = _known(request["queue_ns"], first, "queued")
     prefill_ns = _known(request["prefill_ns"], first, "prefill")
     ttft_ns = None if queue_ns is None or prefill_ns is None else queue_ns + prefill_ns

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from dashboard import story
 from dashboard.queries import requests
 from telemetry.vocabulary import FinishReason, StopReason
@@ -82,6 +84,16 @@ def test_figures_of_a_running_request_come_from_its_stretches() -> None:
     assert figures["evicted, 1 time"] == "20 ms"
     assert figures["computed tokens lost"] == "17"
     assert figures["longest pause in the answer"] == "–"
+
+
+@pytest.mark.parametrize("reason", ["not_visited", "behind_head", None])
+def test_who_only_stood_behind_others_is_queued_for_no_reason_of_its_own(
+    reason: str | None,
+) -> None:
+    _, request, losses, intervals = told(evicted_once())
+    rows = [row | {"reason": reason} if row["phase"] == "queued" else row for row in intervals]
+    names = [figure.name for figure in story.figures(request, losses, rows)]
+    assert names[0] == "queued"
 
 
 def test_a_dead_engine_leaves_an_open_end() -> None:
