@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from dashboard import access, header, session, states, style, width
+from dashboard import access, dialogs, header, session, states, style, width
 from dashboard.session import Page
 from dashboard.theme import logo
 from dashboard.views import findings, overview, preemptions, recorder, requests, sql, steps, whatif
@@ -23,6 +23,7 @@ def _shown(draw: Callable[[Page], None], current: str) -> None:
             states.empty()
             st.fragment(_wait_for_a_log, run_every=WAIT_SECONDS)()
             return
+        dialogs.begin()
         header.draw(page, current)
         draw(page)
         page.work_out()

@@ -7,6 +7,7 @@ import streamlit as st
 
 from dashboard import address, asking, session, source
 from dashboard import links as to
+from dashboard.dialogs import dialog
 from dashboard.queries import header as queries
 from dashboard.session import Page
 from dashboard.untrusted import in_markdown
@@ -184,7 +185,7 @@ def links(page: Page, statements: dict[str, str], key: str) -> None:
         _show_sql(page, statements)
 
 
-@st.dialog("The statements behind it", width="large")
+@dialog("The statements behind it")
 def _show_sql(page: Page, statements: dict[str, str]) -> None:
     names = list(statements)
     name = names[0]

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dashboard import address, source
+from dashboard import address, dialogs, source
 from dashboard.colours import Theme
 from dashboard.starts import EngineStart, engine_label, one_row, read_engines
 from diagnose.causes.attribution import Effort
@@ -109,7 +109,7 @@ class Page:
 
     def work_out(self) -> None:
         """Replays what the first look has left out, and draws the page anew if it was anything."""
-        if self.is_live or self.effort != "none":
+        if self.is_live or self.effort != "none" or dialogs.is_open():
             return
         first = self.whole_diagnosis()
         if not any(engine.accounting.num_from_kv for engine in first.engines):

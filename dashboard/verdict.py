@@ -9,6 +9,7 @@ import streamlit as st
 from dashboard import checks, colours, header, links, whatif_data
 from dashboard.checks import Check
 from dashboard.colours import Theme
+from dashboard.dialogs import dialog
 from dashboard.queries import panels
 from dashboard.session import Page
 from dashboard.style import MARKDOWN_COLOURS, SEVERITY_WORDS
@@ -82,7 +83,7 @@ def _buttons(page: Page, engine: EngineDiagnosis, finding: Finding) -> None:
         links.show("findings", finding=finding.id)
 
 
-@st.dialog("What would fix it", width="large")
+@dialog("What would fix it")
 def _show_actions(finding: Finding) -> None:
     st.markdown(f"**{in_markdown(finding.cause.sentence, SENTENCE)}**")
     for number, action in enumerate(finding.actions):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard import added
+from dashboard.dialogs import dialog
 from dashboard.session import Page
 from dashboard.untrusted import in_markdown
 from diagnose.incident.predictions import WhatIf, undo_of
@@ -42,7 +43,7 @@ def say_what_is_in(page: Page) -> None:
         st.switch_page(st.session_state["pages"]["findings"])
 
 
-@st.dialog("The change as flags", width="large")
+@dialog("The change as flags")
 def _show_flags(whatif: WhatIf) -> None:
     prediction = whatif.prediction
     st.markdown(f"**{in_markdown(changes_of(prediction), 200)}**")

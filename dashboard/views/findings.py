@@ -15,6 +15,7 @@ from dashboard import added, colours, document, header, links, picking, states
 from dashboard import finding_words as words
 from dashboard.charts.axis import TimeAxis
 from dashboard.charts.scrapes import scraped_load
+from dashboard.dialogs import dialog
 from dashboard.queries import scrapes
 from dashboard.report.writing import html_report, markdown_report
 from dashboard.session import Page
@@ -248,7 +249,7 @@ def _downloads(page: Page, finding: Finding) -> None:
         _show_json(page, finding)
 
 
-@st.dialog("The finding as JSON", width="large")
+@dialog("The finding as JSON")
 def _show_json(page: Page, finding: Finding) -> None:
     documents = to_document(page.whole_diagnosis())["findings"]
     own = next(each for each in documents if each["id"] == finding.id)

@@ -1,13 +1,16 @@
-"""Closed logs for the dashboard's tests, made once: full, calm, interrupted and empty."""
+"""Closed logs for the dashboard's tests, made once; and a browser for each module."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dashboard.source import ROOT_VARIABLE
 from tests.dashboard import logs
+from tests.dashboard.browsing import chromium
 from tests.diagnose import scrapes
 
 
@@ -34,6 +37,12 @@ def empty_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def scraped_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return logs.write_log(tmp_path_factory.mktemp("scraped"), scrapes.storm())
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as running:
+        yield running
 
 
 @pytest.fixture

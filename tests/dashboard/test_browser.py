@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dashboard import colours
-from tests.dashboard.browsing import CANVAS, MILLISECONDS, Visit, chromium, needs_chromium
+from tests.dashboard.browsing import CANVAS, MILLISECONDS, Visit, needs_chromium
 from tests.dashboard.serving import Served, dashboard
 
 pytestmark = [pytest.mark.browser, needs_chromium]
@@ -23,12 +23,6 @@ pytestmark = [pytest.mark.browser, needs_chromium]
 @pytest.fixture(scope="module")
 def served(storm_log: Path) -> Iterator[Served]:
     with dashboard(storm_log) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as running:
         yield running
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dashboard import colours
-from tests.dashboard.browsing import Visit, chromium, needs_chromium
+from tests.dashboard.browsing import Visit, needs_chromium
 from tests.dashboard.serving import Served, dashboard
 
 pytestmark = [pytest.mark.browser, needs_chromium]
@@ -18,12 +18,6 @@ pytestmark = [pytest.mark.browser, needs_chromium]
 @pytest.fixture(scope="module")
 def served(storm_log: Path) -> Iterator[Served]:
     with dashboard(storm_log) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as running:
         yield running
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dashboard import colours
-from tests.dashboard.browsing import Visit, chromium, needs_chromium
+from tests.dashboard.browsing import Visit, needs_chromium
 from tests.dashboard.serving import Served, dashboard
 
 pytestmark = [pytest.mark.browser, needs_chromium]
@@ -20,12 +20,6 @@ MAX_TABS = 40
 @pytest.fixture(scope="module")
 def served(interrupted_log: Path) -> Iterator[Served]:
     with dashboard(interrupted_log) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as running:
         yield running
 
 

@@ -21,7 +21,7 @@ from diagnose.watch.payloads import generic
 from diagnose.words import engine_hex
 from telemetry.store import open_log
 from tests.dashboard import logs
-from tests.dashboard.browsing import CANVAS, MILLISECONDS, Visit, chromium, needs_chromium
+from tests.dashboard.browsing import CANVAS, MILLISECONDS, Visit, needs_chromium
 from tests.dashboard.serving import Served, dashboard
 from tests.diagnose.watch.stored import notice_of
 
@@ -52,12 +52,6 @@ def finding(two_engines_log: Path) -> Finding:
 @pytest.fixture(scope="module")
 def served(two_engines_log: Path) -> Iterator[Served]:
     with dashboard(two_engines_log) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as running:
         yield running
 
 

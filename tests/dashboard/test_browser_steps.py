@@ -9,7 +9,7 @@ import pytest
 
 from dashboard import colours
 from tests.dashboard import logs
-from tests.dashboard.browsing import CANVAS, Visit, chromium, needs_chromium
+from tests.dashboard.browsing import CANVAS, Visit, needs_chromium
 from tests.dashboard.serving import Served, dashboard
 
 pytestmark = [pytest.mark.browser, needs_chromium]
@@ -21,12 +21,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     log = tmp_path_factory.mktemp("dense")
     logs.write_dense_log(log, logs.dense_builder(logs.storm(num_requests=40)))
     with dashboard(log) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as running:
         yield running
 
 

@@ -18,7 +18,7 @@ from dashboard import colours, style
 from dashboard.colours import Colour, Theme
 from dashboard.theme import options
 from tests.dashboard import logs
-from tests.dashboard.browsing import chromium, needs_chromium
+from tests.dashboard.browsing import needs_chromium
 from tests.dashboard.serving import Served, dashboard
 
 THEMES: tuple[Theme, ...] = ("dark", "light")
@@ -94,12 +94,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     log = tmp_path_factory.mktemp("dense")
     logs.write_dense_log(log, logs.dense_builder(logs.storm(num_requests=40)))
     with dashboard(log) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as running:
         yield running
 
 

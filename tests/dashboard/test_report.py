@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from diagnose.document import (
 from diagnose.reading import Scope
 from stepscope import main
 from telemetry.store import open_log
-from tests.dashboard.browsing import chromium, needs_chromium
+from tests.dashboard.browsing import needs_chromium
 from tests.dashboard.logs import storm, write_log
 
 HOSTILE = "\"'><script>alert(1)</script><img src=//evil.example/x onerror=alert(1)>\x1b[31m\u202e"
@@ -241,12 +240,6 @@ def test_an_unknown_finding_names_those_that_there_are(
 
 
 # ------------------------------------------------------------------------------ in a real browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as running:
-        yield running
 
 
 @pytest.mark.browser

@@ -1,0 +1,46 @@
+"""A dialog stays open while the page behind it has more to work out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+TIMEOUT = 120
+
+
+def _page() -> None:
+    import streamlit as st
+
+    from dashboard import dialogs, session
+
+    @dialogs.dialog("A dialog")
+    def shown() -> None:
+        st.write("in it")
+
+    dialogs.begin()
+    if st.session_state["opens"]:
+        shown()
+    page = session.open_page()
+    assert page is not None
+    page.work_out()
+    st.session_state["effort"] = page.effort
+
+
+def test_nothing_is_drawn_anew_until_it_is_closed(
+    storm_log: Path, show: Callable[[Path], None]
+) -> None:
+    show(storm_log)
+    st.cache_resource.clear()
+    st.cache_data.clear()
+    at = AppTest.from_function(_page, default_timeout=TIMEOUT)
+    at.session_state["opens"] = True
+    at.run()
+    assert not at.exception
+    assert [said.value for said in at.markdown] == ["in it"]
+    assert at.session_state["effort"] == "none"
+    at.session_state["opens"] = False
+    at.run()
+    assert at.session_state["effort"] == "usual"
