@@ -13,14 +13,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from diagnose.finding import CauseKind, Severity, Share
 from diagnose.life.ends import OVER, read_ends
 from diagnose.life.shares import shares_in
 from diagnose.reading import QueryLog, read_rows
-from telemetry.store import Log
-from telemetry.store.token import remote_address
+
+if TYPE_CHECKING:
+    from telemetry.store import Log
 
 CAUSE_KINDS = frozenset(get_args(CauseKind))
 _STATES = "FROM finding_states ORDER BY status = 'cleared', changed_ts DESC"
@@ -139,6 +140,8 @@ class StoredChange:
 
 def is_closed(log: Log) -> bool:
     """Returns whether nobody writes a log any more; of one on another machine that is not known."""
+    from telemetry.store.token import remote_address
+
     return not log.is_live and remote_address(log.target) is None
 
 

@@ -22,7 +22,6 @@ FLAGS = [
 ]
 MILLISECONDS = 60_000
 CANVAS = "[data-testid=stVegaLiteChart] canvas"
-SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]"
 CHART = "[data-testid=stVegaLiteChart] :is(canvas, svg.marks)"
 
 needs_chromium = pytest.mark.skipif(
@@ -54,8 +53,6 @@ class Visit:
         self.page.on("console", self._said)
         self.page.on("request", lambda request: self._asked(request.url, served.url))
         self.page.goto(served.url)
-        # A click before the page has said how wide it is (0.1 s) can be taken back by that.
-        self.page.wait_for_selector(SETTLED)
 
     def _said(self, message: Any) -> None:
         if message.type == "error":

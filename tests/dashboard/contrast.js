@@ -30,6 +30,22 @@
     }
     return layers.reverse().reduce((ground, layer) => over(layer, ground), [255, 255, 255, 1]);
   };
+  // A word on a bar of a chart has the last bar drawn below it for its ground.
+  const barBelow = (element, box, ground) => {
+    const x = box.left + box.width / 2, y = box.top + box.height / 2;
+    let colour = ground;
+    for (const bar of element.closest("svg").querySelectorAll(".mark-rect path")) {
+      const at = bar.getBoundingClientRect();
+      const isBelow = bar.compareDocumentPosition(element) & Node.DOCUMENT_POSITION_FOLLOWING;
+      const isIn = at.left <= x && x <= at.right && at.top <= y && y <= at.bottom;
+      const style = getComputedStyle(bar);
+      if (!isBelow || !isIn || style.fill === "none") { continue; }
+      const fill = parse(style.fill);
+      fill[3] *= Number(style.fillOpacity) * opacityOf(bar);
+      colour = over(fill, colour);
+    }
+    return colour;
+  };
   const opacityOf = (element) => {
     let opacity = 1;
     for (let at = element; at; at = at.parentElement) {
@@ -55,7 +71,8 @@
     const isDrawn = element.closest("svg") !== null;
     const colour = parse(isDrawn && style.fill !== "none" ? style.fill : style.color);
     colour[3] *= opacityOf(element);
-    const ground = groundOf(element);
+    const page = groundOf(element);
+    const ground = isDrawn ? barBelow(element, box, page) : page;
     const size = parseFloat(style.fontSize);
     const isLarge = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
     const got = ratio(over(colour, ground), ground);
