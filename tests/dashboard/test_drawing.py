@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
@@ -44,9 +45,14 @@ def page(storm_log: Path, show: Show) -> Page:
     return opened
 
 
-def without_names(proto: Any) -> tuple[Any, list[bytes]]:
-    """Returns a chart with its tables numbered in the order in which it names them."""
-    tables = {table.name: table.data.data for table in proto.datasets}
+def without_names(proto: Any) -> tuple[Any, list[pa.Table]]:
+    """Returns a chart with its tables numbered in the order in which it names them.
+
+    They are read: equal tables need not have equal bytes, where one has lain in a cache.
+    """
+    tables = {
+        table.name: pa.ipc.open_stream(table.data.data).read_all() for table in proto.datasets
+    }
     used = list(dict.fromkeys(re.findall(r'"data": \{"name": "([^"]+)"\}', proto.spec)))
     assert set(used) == set(tables)
     spec = proto.spec
