@@ -50,11 +50,12 @@ NEAR_NS = 5 * NS
 """Waits that began within so long of each other count as one moment. Starting value."""
 
 LOADS_SQL = """
-SELECT count(*) AS num_finished, max(ended_ts) AS last_ts,
-       quantile_cont(load_ns, 0.99)::BIGINT AS p99_ns
-FROM connector_loads
-WHERE engine = {engine} AND ended_ts BETWEEN {start} AND {end}
-  AND outcome = 'finished' AND item_key IS NULL
+SELECT count(*) AS num_finished, max(l.ended_ts) AS last_ts,
+       quantile_cont(l.load_ns, 0.99)::BIGINT AS p99_ns
+FROM connector_loads AS l LEFT JOIN request_finishes AS f USING (engine, request)
+WHERE l.engine = {engine} AND l.ended_ts BETWEEN {start} AND {end}
+  AND l.outcome = 'finished' AND l.item_key IS NULL
+  AND (f.ts IS NULL OR f.ts > l.ended_ts)  -- a load that ends when its request is given up
 """
 
 WAITS_SQL = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnose.diagnosis import diagnose
 from diagnose.finding import Healthy, Severity
-from telemetry.vocabulary import EventKind
+from telemetry.vocabulary import EventKind, FinishReason
 from tests.diagnose.injected import NUM_REQUESTS, SECOND, found, injected, judged
 from tests.diagnose.logs import config, described, log_of, run, steps, storm_arrivals
 
@@ -55,6 +55,22 @@ def test_a_connector_that_is_slow_and_brings_everything_is_no_fault() -> None:
     verdict = judged(log_of(steps(log, 1, waiting=1)), RULE)
     assert isinstance(verdict, Healthy)
     assert verdict.number == "5 loads came, longest wait 3 min 20 s"
+
+
+def test_loads_that_end_when_their_clients_leave_did_not_come() -> None:
+    """Six requests wait for 130 s; then their clients leave, which ends their loads."""
+    log = described(kv_connector="SlowConnector")
+    for request in range(6):
+        log.arrived(request)
+        steps(log, 1, waiting=1)
+        log.event(EventKind.load_started, request=request, num_tokens=64, num_blocks=4)
+    log.advance(130 * SECOND)
+    for request in range(6):
+        log.finished(request, FinishReason.abort_client)
+        log.event(EventKind.load_finished, request=request)
+    finding = found(log_of(steps(log, 1, waiting=0)), RULE)
+    assert dict(finding.impact.numbers)["num_waiting"] == 0
+    assert "0 other loads came" in finding.sentence
 
 
 def test_a_time_out_ends_the_wait() -> None:
