@@ -162,8 +162,8 @@ HEAD_OF_LINE = LiveRun(
 
 def _prompts_beside_decodes(random: Random, load: float) -> Traffic:
     decodes = _completions(random, 6, (16, 48), (500, 700))
-    prompts = _completions(random, 16 * load, (1500, 2000), (1, 2))
-    return Traffic(clients=[Clients(decodes, 6), Clients(_pausing(random, prompts, 0.3), 1)])
+    prompts = _completions(random, 16 * load, (3600, 4000), (1, 2))
+    return Traffic(clients=[Clients(decodes, 6), Clients(_pausing(random, prompts, 0.6), 1)])
 
 
 STALLED_DECODES = LiveRun(
