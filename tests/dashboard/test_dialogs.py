@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 TIMEOUT = 120
@@ -30,11 +30,9 @@ def _page() -> None:
 
 
 def test_nothing_is_drawn_anew_until_it_is_closed(
-    storm_log: Path, show: Callable[[Path], None]
+    storm_log: Path, tmp_path: Path, show: Callable[[Path], None]
 ) -> None:
-    show(storm_log)
-    st.cache_resource.clear()
-    st.cache_data.clear()
+    show(shutil.copytree(storm_log, tmp_path / "unseen"))
     at = AppTest.from_function(_page, default_timeout=TIMEOUT)
     at.session_state["opens"] = True
     at.run()
