@@ -23,7 +23,13 @@ from typing import Any, Protocol
 import duckdb
 import pyarrow as pa
 
-from telemetry.errors import CollectorError, LogBusy, LogDamaged, LogNotFound
+from telemetry.errors import (
+    CollectorError,
+    LogBusy,
+    LogDamaged,
+    LogNotFound,
+    QueryFailed,
+)
 from telemetry.store import wire
 from telemetry.store.bundle import attach_bundle
 from telemetry.store.files import attach, day_files, is_locked
@@ -121,6 +127,8 @@ class Log:
         try:
             return self._backend.query(sql, params)
         except _HungUp as error:
+            if isinstance(error.__cause__, QueryFailed):
+                raise error.__cause__ from None
             raise CollectorError(f"the collector of {self.target} has just ended") from error
 
     def _watch(self) -> None:
@@ -278,6 +286,10 @@ class _LiveBackend:
         self._socket.close()
 
 
+_BROKEN = ("FATAL Error", "INTERNAL Error")
+"""How DuckDB's message begins when its instance is of no more use, for any statement."""
+
+
 class _DirectBackend:
     """Opens the files of a log that nobody writes, or a bundle."""
 
@@ -315,7 +327,17 @@ class _DirectBackend:
             ) from error
 
     def query(self, sql: str, params: Parameters) -> Answer:
-        return run_query(self._connection, sql, params, self._limits)
+        """Asks DuckDB.
+
+        Raises:
+            _HungUp: It has broken; an instance that is opened anew may answer.
+        """
+        try:
+            return run_query(self._connection, sql, params, self._limits)
+        except QueryFailed as error:
+            if str(error).startswith(_BROKEN):
+                raise _HungUp from error
+            raise
 
     def hold_views(self) -> None:
         if not self._was_held:

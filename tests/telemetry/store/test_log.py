@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
-from telemetry.errors import CollectorError, LogBusy, LogDamaged, LogNotFound
+from telemetry.errors import CollectorError, LogBusy, LogDamaged, LogNotFound, QueryFailed
 from telemetry.records import SCHEMA_VERSION
 from telemetry.store import log as log_module
 from telemetry.store import open_log
@@ -181,3 +182,26 @@ def test_a_path_with_a_quote_opens(tmp_path: Path) -> None:
     os.mkdir(log)
     collect(log)
     assert rows(log, "SELECT count(*) FROM steps") == [(0,)]
+
+
+@pytest.mark.parametrize(("num_broken", "is_answered"), [(1, True), (2, False)])
+def test_a_broken_instance_is_opened_anew_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_broken: int, is_answered: bool
+) -> None:
+    """DuckDB 1.5.5 sometimes fails within a window function, and then answers nothing any more."""
+    collect(tmp_path / "log")
+    left, run_query = [num_broken], log_module.run_query
+
+    def breaking(*asked: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise QueryFailed("FATAL Error: Failed: database has been invalidated")
+        return run_query(*asked)
+
+    monkeypatch.setattr(log_module, "run_query", breaking)
+    with open_log(tmp_path / "log") as log:
+        if is_answered:
+            assert log.query("SELECT 1 AS one").to_pylist() == [{"one": 1}]
+        else:
+            with pytest.raises(QueryFailed, match="invalidated"):
+                log.query("SELECT 1 AS one")
