@@ -165,7 +165,7 @@ class Log:
 
 
 class _HungUp(Exception):  # noqa: N818
-    """The collector had gone before it was asked; it may be asked again."""
+    """The collector had gone, or the instance broke: a backend that is opened anew may answer."""
 
 
 class _Backend(Protocol):
