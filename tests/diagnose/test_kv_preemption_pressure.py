@@ -102,7 +102,7 @@ def test_the_light_guard_silences_it_with_its_number() -> None:
     verdict = verdict_of(log, RULE)
     assert isinstance(verdict, Suppressed)
     assert verdict.by == "guard-light-preemption"
-    assert "0.06" in verdict.number
+    assert "requests evicted 6.0 %" in verdict.number
 
 
 def test_a_queue_head_without_blocks_is_no_preemption() -> None:

@@ -107,7 +107,7 @@ def test_a_rule_that_explains_it_silences_it(rule: UserRule, tmp_path: Path) -> 
     silenced = replace(rule, silenced_by=("any-arrivals",))
     engine = diagnose(arrivals(30, 70), rules=with_own([other, silenced])).engines[0]
     assert [each for each in engine.suppressed if each.rule == ID] == [
-        Suppressed(rule=ID, by="any-arrivals", number="share of long prompts 0.3 ratio")
+        Suppressed(rule=ID, by="any-arrivals", number="share of long prompts 30.0 %")
     ]
 
 
