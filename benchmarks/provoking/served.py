@@ -19,10 +19,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
+from itertools import cycle, pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -68,10 +69,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """Calls, of which so many are under way at once: as the engine answers, so they go out."""
+    """Calls, of which so many are under way at once: as the engine answers, so they go out.
+
+    With `goes_on` they are sent over and over until all other groups are through.
+    """
 
     calls: Sequence[Call]
     at_once: int
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +90,21 @@ class Traffic:
     clients: Sequence[Clients]
     rounds: int = 1
     may_fail: bool = False
+
+
+Ask = Callable[[Sequence[Call]], Awaitable[float]]
+"""Sends calls at once, and says how many seconds it took until all were answered."""
+Choose = Callable[[Ask], Awaitable[Traffic]]
+"""Chooses the traffic once the engine is up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """Traffic that depends on how fast the engine is here: what one machine stalls at, another
+    does in passing. `choose` is given the source of chance, the load, and what asks the engine.
+    """
+
+    choose: Callable[[Random, float, Ask], Awaitable[Traffic]]
 
 
 # ------------------------------------------------------------------------------------ in processes
@@ -146,7 +166,7 @@ class LiveRun:
 
     name: str
     flags: Callable[[Random, Path], Sequence[str]]
-    traffic: Callable[[Random, float], Traffic]
+    traffic: Callable[[Random, float], Traffic] | Scaled
     serving: Serving = serving_ours
 
     def log(self, attempt: Attempt) -> QueryLog:
@@ -175,13 +195,24 @@ class LiveRun:
         flags = self.flags(random, folder)
         (folder / "scrapes").mkdir()
         (folder / "scrapes" / "config.json").write_text(json.dumps(_settings_of(flags)))
-        traffic = self.traffic(random, attempt.load)
+        choose = self._choose(random, attempt.load)
         try:
             with self.serving(folder, flags) as url:
-                asyncio.run(_play(url, traffic, folder / "scrapes"))
+                asyncio.run(_play(url, choose, folder / "scrapes"))
             _wait_until(lambda: not list((folder / "rings").glob("*.ring")))
         finally:
             stop_collector(folder / "log")
+
+    def _choose(self, random: Random, load: float) -> Choose:
+        """Returns what chooses the traffic; what no speed changes is drawn now."""
+        if isinstance(self.traffic, Scaled):
+            return partial(self.traffic.choose, random, load)
+        drawn = self.traffic(random, load)
+
+        async def choose(ask: Ask) -> Traffic:
+            return drawn
+
+        return choose
 
 
 def completion(random: Random, num_prompt_tokens: int, max_tokens: int, **more: Any) -> Body:
@@ -215,20 +246,64 @@ def call_of(random: Random, num_prompt_tokens: int, max_tokens: int) -> Call:
 # -------------------------------------------------------------------------------------- over HTTP
 
 
-async def _play(url: str, traffic: Traffic, scrapes: Path) -> None:
-    """Sends the traffic and scrapes meanwhile."""
+async def _play(url: str, choose: Choose, scrapes: Path) -> None:
+    """Chooses the traffic, sends it and scrapes meanwhile."""
     limits = httpx.Limits(max_connections=None)
-    async with (
-        httpx.AsyncClient(base_url=url, timeout=None, limits=limits, trust_env=False) as http,
-        _scraping(http, scrapes),
-    ):
-        for number in range(traffic.rounds):
-            if number:
-                await _empty_cache(http)
-            failures: list[str] = []
-            await asyncio.gather(*(_send_all(http, each, failures) for each in traffic.clients))
-            if failures and not traffic.may_fail:
-                raise LiveRunError(f"{len(failures)} calls failed: {failures[:3]}")
+    async with httpx.AsyncClient(
+        base_url=url, timeout=None, limits=limits, trust_env=False
+    ) as http:
+        traffic = await choose(partial(_ask, http))
+        async with _scraping(http, scrapes):
+            for number in range(traffic.rounds):
+                if number:
+                    await _empty_cache(http)
+                failures = await _send_round(http, traffic.clients)
+                if failures and not traffic.may_fail:
+                    raise LiveRunError(f"{len(failures)} calls failed: {failures[:3]}")
+
+
+async def _ask(http: httpx.AsyncClient, calls: Sequence[Call]) -> float:
+    """Sends calls at once and returns how many seconds it took.
+
+    Raises:
+        LiveRunError: one was not answered.
+    """
+    started = time.perf_counter()
+    failures = [each for each in await asyncio.gather(*(_send(http, x) for x in calls)) if each]
+    if failures:
+        raise LiveRunError(f"{len(failures)} calls failed: {failures[:3]}")
+    return time.perf_counter() - started
+
+
+async def _send_round(http: httpx.AsyncClient, groups: Sequence[Clients]) -> list[str]:
+    """Sends the calls of all groups beside each other; returns why some were not answered."""
+    failures: list[str] = []
+    over = asyncio.Event()
+    going_on = [
+        asyncio.create_task(_send_all(http, _until(over, each.calls), each.at_once, failures))
+        for each in groups
+        if each.goes_on
+    ]
+    try:
+        await asyncio.gather(
+            *(
+                _send_all(http, iter(each.calls), each.at_once, failures)
+                for each in groups
+                if not each.goes_on
+            )
+        )
+    finally:
+        over.set()
+        await asyncio.gather(*going_on)
+    return failures
+
+
+def _until(over: asyncio.Event, calls: Sequence[Call]) -> Iterator[Call]:
+    """Yields the calls over and over until it is over."""
+    for call in cycle(calls):
+        if over.is_set():
+            return
+        yield call
 
 
 async def _empty_cache(http: httpx.AsyncClient) -> None:
@@ -263,9 +338,10 @@ async def _scraping(http: httpx.AsyncClient, folder: Path) -> AsyncIterator[None
     await save()
 
 
-async def _send_all(http: httpx.AsyncClient, clients: Clients, failures: list[str]) -> None:
+async def _send_all(
+    http: httpx.AsyncClient, calls: Iterator[Call], at_once: int, failures: list[str]
+) -> None:
     """Sends calls, and adds why one was not answered to `failures`."""
-    calls = iter(clients.calls)
 
     async def one_client() -> None:
         for call in calls:
@@ -274,7 +350,7 @@ async def _send_all(http: httpx.AsyncClient, clients: Clients, failures: list[st
             if failure is not None:
                 failures.append(failure)
 
-    await asyncio.gather(*(one_client() for _ in range(clients.at_once)))
+    await asyncio.gather(*(one_client() for _ in range(at_once)))
 
 
 async def _send(http: httpx.AsyncClient, call: Call) -> str | None:

@@ -3,9 +3,10 @@
 What it measures
 ----------------
 Evictions without progress: the request had computed no more tokens than at its best eviction before
-and had written no further output. A request that loops has three evictions or more, all but the
-first without progress. The rule fires when at least one loops and half of all repeated evictions
-are of this kind.
+and had written no further output. A request that loops has three evictions or more, and at least
+half of those after its first, two or more, are of this kind: one return among a hundred that gets a
+token further ends no loop. The rule fires when at least one loops and half of all repeated
+evictions are of this kind.
 
 Why it matters
 --------------
@@ -59,7 +60,7 @@ ID = "kv-preemption-thrash"
 MIN_TIMES = 3
 """Evictions of one request before it counts as looping. Source: playbook."""
 MIN_SHARE = 0.5
-"""Share of repeated evictions that made no progress. Starting value."""
+"""Share of repeated evictions without progress, of one request's and of all. Starting value."""
 
 SQL = """
 WITH lives AS (
@@ -101,7 +102,9 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
 
 
 def _loops(life: dict[str, Any]) -> bool:
-    return bool(life["times"] >= MIN_TIMES and life["num_stalled"] >= life["times"] - 1)
+    """Whether a request came back in vain often enough, and in most of its returns."""
+    least = max(MIN_TIMES - 1, MIN_SHARE * (life["times"] - 1))
+    return bool(life["num_stalled"] >= least)
 
 
 def _finding(
@@ -206,7 +209,7 @@ def _affected(life: dict[str, Any]) -> Affected:
 
 RULE = Rule(
     id=ID,
-    version=2,
+    version=3,
     prefix="kvt",
     page=__doc__ or "",
     decide=decide,

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from diagnose.finding import Finding, Healthy, NotMeasured, Suppressed
 from tests.diagnose.logs import (
     described,
@@ -38,6 +40,36 @@ def test_two_evictions_are_not() -> None:
 
 def test_evictions_with_a_token_of_progress_are_not() -> None:
     assert isinstance(verdict_of(log_of(looping(6, progress=1)), RULE), Healthy)
+
+
+def returning(lost: list[int]) -> LogBuilder:
+    """One request that has computed so many tokens at each of its evictions."""
+    log = steps(described().arrived(0).arrived(1), 50)
+    for tokens in lost:
+        preempting_step(log, [1], lost=tokens, num_output_tokens_kept=0)
+        steps(log, 3, waiting=0)
+    return log
+
+
+def test_one_return_that_got_further_ends_no_loop() -> None:
+    finding = finding_of(log_of(returning([80, 80, 80, 96, 96, 96])), RULE)
+    assert finding.evidence[0].value == 6
+    assert finding.evidence[1].value == 0.8
+
+
+@pytest.mark.parametrize(
+    ("lost", "is_thrash"),
+    [
+        ([80, 80, 80], True),
+        ([80, 96, 96], False),  # two evictions at one point are none yet
+        ([80, 80, 96, 96, 112], True),
+        ([80, 80, 96, 96, 112, 128], False),  # two of five returns were in vain
+    ],
+)
+def test_a_request_loops_if_half_of_its_returns_were_in_vain(
+    lost: list[int], is_thrash: bool
+) -> None:
+    assert isinstance(verdict_of(log_of(returning(lost)), RULE), Finding) is is_thrash
 
 
 def test_pressure_with_progress_is_not_thrash() -> None:

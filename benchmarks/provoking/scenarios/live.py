@@ -1,6 +1,8 @@
 """Faults of a served engine under real load, the same engine in good health, and its look-alikes.
 
-Every run is judged twice: by the log that its collector wrote, and by its scrapes alone.
+Every run is judged twice: by the log that its collector wrote, and by its scrapes alone. Where a
+fault is a matter of seconds, the engine is measured first, and the traffic is as much as takes it
+several times as long as the fault needs.
 """
 
 from __future__ import annotations
@@ -9,12 +11,22 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import cycle, islice
+from math import ceil
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from benchmarks.provoking.scenario import Scenario
-from benchmarks.provoking.served import Call, Clients, LiveRun, Traffic, completion
+from benchmarks.provoking.served import (
+    Ask,
+    Call,
+    Clients,
+    LiveRun,
+    Scaled,
+    Traffic,
+    completion,
+)
 from benchmarks.soaking.features import ADAPTERS, make_adapters
 
 AMPLE = ("--num-gpu-blocks-override", "4096")
@@ -160,16 +172,38 @@ HEAD_OF_LINE = LiveRun(
 )
 
 
-def _prompts_beside_decodes(random: Random, load: float) -> Traffic:
-    decodes = _completions(random, 6, (16, 48), (500, 700))
-    prompts = _completions(random, 16 * load, (3600, 4000), (1, 2))
-    return Traffic(clients=[Clients(decodes, 6), Clients(_pausing(random, prompts, 0.6), 1)])
+PROMPTS_AT_ONCE = 4
+WAVE_SECONDS = 3.0
+"""How long a wave of prompts takes on this machine, and the calm before the next."""
+
+
+async def _prompts_beside_decodes(random: Random, load: float, ask: Ask) -> Traffic:
+    """Answers that go on all the time, and waves of cold prompts beside them.
+
+    Four prompts share each step, a chunk of each: none owns the budget, and none waits.
+    """
+
+    def prompts(number: int) -> list[Call]:
+        return _completions(random, number, (3600, 4000), (1, 2))
+
+    took = min([await ask(prompts(PROMPTS_AT_ONCE)) for _ in range(2)])
+    size = PROMPTS_AT_ONCE * ceil(WAVE_SECONDS / took)
+    calls: list[Call] = []
+    for _ in range(max(2, round(4 * load))):
+        wave = prompts(size)
+        first = [replace(each, pause_seconds=WAVE_SECONDS) for each in wave[:PROMPTS_AT_ONCE]]
+        calls += [*first, *wave[PROMPTS_AT_ONCE:]]
+    answers = _completions(random, 12, (16, 48), (300, 500))
+    return Traffic(clients=[Clients(answers, 6, goes_on=True), Clients(calls, PROMPTS_AT_ONCE)])
 
 
 STALLED_DECODES = LiveRun(
     name="prompts-beside-decodes",
-    flags=_always(*AMPLE, "--max-num-batched-tokens", "512", "--max-num-seqs", "64"),
-    traffic=_prompts_beside_decodes,
+    flags=_always(
+        *(*AMPLE, "--max-num-seqs", "64"),
+        *("--max-num-batched-tokens", "4096", "--long-prefill-token-threshold", "512"),
+    ),
+    traffic=Scaled(_prompts_beside_decodes),
 )
 
 # ---------------------------------------------------------------------------- adapters and grammars
@@ -199,26 +233,58 @@ ADAPTERS_FIT = LiveRun(
 )
 
 
-def _with_grammar(random: Random, width: int) -> Call:
-    """Returns a call whose schema nobody else sends; the wider it is, the longer it compiles."""
-    pattern = f"[a-m]{{0,{random.randint(width, 2 * width)}}}[n-z]{{1,{random.randint(4, 40)}}}"
-    wanted = {"ignore_eos": False, "structured_outputs": {"regex": pattern}}
-    return Call(body=completion(random, 16, 24) | wanted)
+def _constrained(random: Random, **wanted: Any) -> Call:
+    return Call(
+        body=completion(random, 16, 24) | {"ignore_eos": False, "structured_outputs": wanted}
+    )
 
 
-def _new_schemas(random: Random, load: float) -> Traffic:
-    constrained = [_with_grammar(random, 8000) for _ in range(round(32 * load))]
+def _with_new_schema(random: Random, num_properties: int) -> Call:
+    """Returns a call whose schema nobody else sends; compiling grows with its properties.
+
+    The bounds of a repetition would cost nothing: xgrammar keeps them as numbers.
+    """
+    names = {f"{random.getrandbits(48):x}": {"type": "string"} for _ in range(num_properties)}
+    return _constrained(random, json={"type": "object", "properties": names})
+
+
+NUM_SCHEMAS = 32
+COMPILE_SECONDS = 8.0
+"""How long so many new schemas take on this machine, one after the other: the last waits for it."""
+MOST_PROPERTIES = 6_400
+
+
+async def _new_schemas(random: Random, load: float, ask: Ask) -> Traffic:
+    """New schemas at once, each as large as takes its share of the time to compile."""
+
+    async def compiles(size: int) -> float:
+        """Returns how much longer a call takes than the same once its grammar is there."""
+        call = _with_new_schema(random, size)
+        return await ask([call]) - await ask([call])
+
+    size = 100
+    while size < MOST_PROPERTIES:
+        if min([await compiles(size) for _ in range(2)]) >= COMPILE_SECONDS / NUM_SCHEMAS:
+            break
+        size = size * 3 // 2
+    constrained = [_with_new_schema(random, size) for _ in range(round(NUM_SCHEMAS * load))]
     others = _completions(random, 16, (16, 48), (60, 90))
     return Traffic(clients=[Clients(constrained, len(constrained)), Clients(others, 4)])
 
 
 def _small_schemas(random: Random, load: float) -> Traffic:
-    constrained = [_with_grammar(random, 8) for _ in range(round(40 * load))]
+    def small() -> Call:
+        most, last = random.randint(8, 16), random.randint(4, 40)
+        return _constrained(random, regex=f"[a-m]{{0,{most}}}[n-z]{{1,{last}}}")
+
+    constrained = [small() for _ in range(round(40 * load))]
     others = _completions(random, 40 * load, (16, 48), (40, 60))
     return Traffic(clients=[Clients(constrained, 4), Clients(others, 4)])
 
 
-GRAMMARS_WAIT = LiveRun(name="burst-of-new-schemas", flags=_always(*AMPLE), traffic=_new_schemas)
+GRAMMARS_WAIT = LiveRun(
+    name="burst-of-new-schemas", flags=_always(*AMPLE), traffic=Scaled(_new_schemas)
+)
 GRAMMARS_FINE = LiveRun(name="small-schemas", flags=_always(*AMPLE), traffic=_small_schemas)
 
 # --------------------------------------------------------------------------------------- connectors
@@ -306,18 +372,33 @@ DRAFTS_LOSE = LiveRun(
 # ------------------------------------------------------------------------------------ the front end
 
 
-def _long_lists_of_ids(random: Random, load: float) -> Traffic:
-    """Prompts that take the server longer to read than the engine, which computes nothing."""
-    return _one(_completions(random, 120 * load, (20_000, 30_000), (1, 1)), at_once=8)
+READING_SECONDS = 2.0
+"""How long the server reads, on this machine, what is sent to it at once."""
+FRONT_END_SECONDS = 20.0
+"""How long the run takes at least: tens of scrapes."""
+
+
+async def _long_lists_of_ids(random: Random, load: float, ask: Ask) -> Traffic:
+    """Prompts that take the server longer to read than the engine, which computes nothing.
+
+    They come in many pieces, so that the server has begun with one before it is through with
+    another: what waits for it has been received.
+    """
+    lists = _completions(random, 8, (150_000, 250_000), (1, 1))
+    took = min([await ask(lists) for _ in range(3)]) / len(lists)
+    at_once = min(max(8, ceil(READING_SECONDS / took)), 64)
+    number = max(40, ceil(FRONT_END_SECONDS / took))
+    return _one(list(islice(cycle(lists), round(number * load))), at_once)
 
 
 FRONT_END = LiveRun(
     name="long-lists-of-ids",
     flags=_always(
-        *("--scripted-step-seconds", "0.002", "--num-gpu-blocks-override", "40000"),
-        *("--max-model-len", "65536", "--max-num-batched-tokens", "65536"),
+        *("--scripted-step-seconds", "0.002", "--num-gpu-blocks-override", "200000"),
+        *("--max-model-len", "262144", "--max-num-batched-tokens", "2000000"),
+        "--no-enable-prefix-caching",
     ),
-    traffic=_long_lists_of_ids,
+    traffic=Scaled(_long_lists_of_ids),
 )
 
 # ------------------------------------------------------------------------------------------- health

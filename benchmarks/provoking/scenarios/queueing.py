@@ -42,17 +42,22 @@ def too_few_active_slots(attempt: Attempt) -> RecordedLog:
 
 
 def large_prompt_at_the_head(attempt: Attempt) -> RecordedLog:
-    """Every so often a prompt that needs most of the pool, with small ones behind it."""
+    """Every so often a prompt that waits until nearly all are done, with small ones behind it.
+
+    With the watermark it needs 92 to 97 % of the pool, of which the small ones have more even at
+    four fifths of the load: 7 or 8 at once, 14 blocks each. The pool holds at full length all who
+    have queued meanwhile, so that nobody is evicted once it is through.
+    """
     random = attempt.random
-    pool = 420
-    config = settings(num_blocks=pool, watermark=0.12, max_model_len=8192)
+    pool = 640
+    config = settings(num_blocks=pool, watermark=0.12, max_model_len=16384)
     engine = Recording(config, random)
 
     def small(at: float) -> Call:
         return Call(at=at, num_prompt_tokens=about(random, 90), max_tokens=about(random, 240, 0.1))
 
     def large(at: float) -> Call:
-        tokens = round(16 * pool * random.uniform(0.6, 0.68))
+        tokens = round(16 * pool * random.uniform(0.8, 0.85))
         return Call(at=at, num_prompt_tokens=tokens, max_tokens=30)
 
     engine.send(poisson(random, small, rate=1.5 * attempt.load, start=0, end=60))

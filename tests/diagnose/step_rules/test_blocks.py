@@ -108,6 +108,52 @@ def test_a_head_in_half_the_steps_is_found_and_in_fewer_is_not() -> None:
     assert is_healthy(steps(head_of_line(40), 90, **half), "kv-head-of-line")
 
 
+def test_steps_in_which_the_head_waits_alone_say_nothing_of_followers() -> None:
+    alone = {"head_request": 7, "stop": StopReason.kv_blocks_whole_prompt, "waiting": 1}
+    log = steps(head_of_line(40), 90, free=10, head_blocks_needed=40, **alone)
+    finding = found(log, "kv-head-of-line")
+    assert finding.evidence[0].n == 40
+
+
+def behind_a_watermark(**columns: Any) -> LogBuilder:
+    """A head that 12 blocks kept by the watermark (0.2 of 64) stop, with followers."""
+    log = described(watermark=0.2)
+    own = {
+        "running": 4, "waiting": 6, "free": 30, "head_request": 7, "head_blocks_needed": 40,
+        "min_follower_blocks_needed": 2, "stop": StopReason.kv_watermark,
+    }  # fmt: skip
+    return calm(steps(calm(log), 40, **(own | columns)))
+
+
+def test_a_watermark_is_no_part_of_what_the_head_needs() -> None:
+    finding = found(behind_a_watermark(), "kv-head-of-line")
+    assert "needs 40 KV blocks, 12 for the watermark, and 30 are free" in finding.sentence
+    assert "large request: 28 of 63 blocks" in finding.cause.sentence
+
+
+def test_equal_requests_that_a_watermark_stops_hold_up_nobody() -> None:
+    equal = {"head_blocks_needed": 4 + 12, "min_follower_blocks_needed": 4, "free": 15}
+    assert is_healthy(behind_a_watermark(**equal), "kv-head-of-line")
+
+
+@pytest.mark.parametrize(("least", "is_held_up"), [(14, True), (15, False)])
+def test_a_follower_has_to_leave_the_watermark_free(least: int, is_held_up: bool) -> None:
+    log = behind_a_watermark(min_follower_blocks_needed=least, free=26)
+    assert is_healthy(log, "kv-head-of-line") is not is_held_up
+
+
+@pytest.mark.parametrize(("free", "is_held_up"), [(19, True), (18, False)])
+def test_a_tenth_has_to_be_free_beyond_the_watermark(free: int, is_held_up: bool) -> None:
+    log = behind_a_watermark(free=free)
+    assert is_healthy(log, "kv-head-of-line") is not is_held_up
+
+
+def test_who_is_behind_the_head_does_not_count_the_head() -> None:
+    finding = found(head_of_line(), "kv-head-of-line")
+    assert "up to 5 requests behind it" in finding.sentence
+    assert finding.num_affected == 5
+
+
 def test_priorities_are_advised_only_to_an_engine_without() -> None:
     flags = [action.flag for action in found(head_of_line(), "kv-head-of-line").actions]
     assert flags == [None, "--scheduling-policy"]
