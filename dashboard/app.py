@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from dashboard import access, dialogs, header, session, states, style, width
+from dashboard import access, clock, dialogs, header, replaying, session, states, style, width
 from dashboard.session import Page
 from dashboard.theme import logo
 from dashboard.views import findings, overview, preemptions, recorder, requests, sql, steps, whatif
@@ -21,12 +21,13 @@ def _shown(draw: Callable[[Page], None], current: str) -> None:
         page = session.open_page()
         if page is None:
             states.empty()
-            st.fragment(_wait_for_a_log, run_every=WAIT_SECONDS)()
+            clock.repeated(_wait_for_a_log, "log", WAIT_SECONDS)()
             return
         dialogs.begin()
-        header.draw(page, current)
+        beside = header.draw(page, current)
         draw(page)
-        page.work_out()
+        with beside:
+            replaying.follow(page)
     except StepscopeError as error:
         states.unreadable(error)
 

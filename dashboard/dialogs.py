@@ -1,8 +1,8 @@
 """Dialogs that stay open until their reader closes them.
 
-Streamlit closes a dialog when the page is drawn anew, and a page whose replays are still to come is
-drawn anew when they are there. While a dialog is open nothing more is worked out; when it is closed
-the page is drawn again, with what is known by then.
+Streamlit closes a dialog when the page is drawn anew, and a page whose replay is still to come is
+drawn anew when it is there. While a dialog is open that waits; when it is closed the page is drawn
+again, with what is known by then.
 """
 
 from __future__ import annotations

@@ -105,8 +105,9 @@ def table(shown: Table, *, key: str, link: Link | None = None) -> None:
 
 def _cells(row: tuple[Text, ...], link: Link | None) -> list[str]:
     cells = [inline(cell) for cell in row]
-    if link is not None and isinstance(row[0], str):
-        cells[0] = link(row[0])
+    first = row[0]
+    if link is not None and isinstance(first, str | Piece):
+        cells[0] = link(first if isinstance(first, str) else first.text)
     return cells
 
 

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 THEMES: tuple[Theme, ...] = ("light", "dark")
 """Nobody knows yet which one a visitor's system prefers."""
-THREAD = "stepscope-first-look"
+THREADS = "stepscope-"
+"""How the names of threads begin that work for no visitor in particular."""
+THREAD = f"{THREADS}first-look"
 _HOST_LOGGER = "streamlit.runtime.scriptrunner_utils.script_run_context"
-"""Says at each call that no visitor stands behind this thread. None does."""
+"""Says at each call that no visitor stands behind a thread. None does behind ours."""
 
 logger = logging.getLogger(__name__)
 
@@ -35,13 +37,13 @@ def start() -> None:
 
 
 def _is_of_a_visit(record: logging.LogRecord) -> bool:
-    return record.threadName != THREAD
+    return not str(record.threadName).startswith(THREADS)
 
 
 def prepare() -> None:
     """Imports the pages, then draws the overview of a closed log, and replays its load."""
     importlib.import_module("dashboard.app")
-    from dashboard import drawing, session
+    from dashboard import drawing, replaying, session
 
     try:
         page = session.open_page()
@@ -51,7 +53,8 @@ def prepare() -> None:
         if engine is not None and engine.steps.num_rows:
             for theme in THEMES:
                 drawing.timeline_of(replace(page, theme=theme), engine)
-            if engine.accounting.num_from_kv:
-                page.replay()
+            replay = replaying.begin(page)
+            if replay is not None:
+                replay.result()
     except StepscopeError as error:
         logger.info("the first look was not prepared: %s", error)  # the page says what is wrong

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
-from dashboard import address, asking, session, source
+from dashboard import address, asking, clock, session, source
 from dashboard import links as to
 from dashboard.dialogs import dialog
 from dashboard.queries import header as queries
@@ -17,13 +18,14 @@ from telemetry.errors import StepscopeError
 LIVE_SECONDS = 2
 
 
-def draw(page: Page, current: str) -> None:
-    """Draws the chips; on a live log they keep themselves up to date."""
+def draw(page: Page, current: str) -> DeltaGenerator:
+    """Draws the chips and returns the place beside them; on a live log they stay up to date."""
     every = LIVE_SECONDS if page.is_live and not page.is_pinned else None
     with st.container(key="header", horizontal=True, gap="small"):
-        st.fragment(_state_chip, run_every=every)(page)
+        clock.repeated(_state_chip, "state", every)(page)
         _engine_chip(page)
-        st.fragment(_window_chip, run_every=every)(page, current)
+        clock.repeated(_window_chip, "window", every)(page, current)
+        return st.container(width="content")
 
 
 def _state_chip(page: Page) -> None:
@@ -143,7 +145,7 @@ OWN = {
     "requests": ("request",),
     "steps": ("step",),
     "whatif": ("set", "arrivals"),
-    "findings": ("finding",),
+    "findings": ("finding", "rule"),
     "sql": ("q", "sql", "of"),
 }
 """Parts of the address that only one page knows; they go into its link."""

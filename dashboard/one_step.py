@@ -10,7 +10,7 @@ from dashboard.charts.blocks import block_chart, choose
 from dashboard.queries import steps as queries
 from dashboard.session import Page
 from dashboard.step_blocks import block_map
-from dashboard.untrusted import in_markdown
+from dashboard.untrusted import in_markdown, prose_in_markdown
 from diagnose.words import NOT_MEASURED, duration, plural, time_of_day
 from telemetry.errors import StepscopeError
 from telemetry.step_facts import StepFacts
@@ -76,7 +76,7 @@ def _missing(page: Page, number: int, error: StepscopeError) -> None:
             "the overview and never bridged; the recorder's page counts them.",
         )
     else:
-        st.markdown(in_markdown(str(error), 300))
+        st.markdown(prose_in_markdown(str(error), 300))
     with st.container(horizontal=True, key="steps-beside"):
         _button("All notable steps", None, "all")
         if before is not None:
@@ -95,7 +95,16 @@ def _headline(page: Page, facts: StepFacts, statements: dict[str, str]) -> None:
     with said:
         st.markdown(f"### {in_markdown(step_words.title(facts), 300)}")
         st.markdown(_facts(facts))
-    with moves, st.container(horizontal=True, horizontal_alignment="right", key="moves"):
+    with (
+        moves,
+        st.container(
+            horizontal=True,
+            horizontal_alignment="right",
+            vertical_alignment="center",
+            gap="xsmall",
+            key="moves",
+        ),
+    ):
         _moves(page, statements["Where to go from here"])
         header.links(page, statements, "step")
 

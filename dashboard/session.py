@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dashboard import address, dialogs, source
+from dashboard import address, source
 from dashboard.colours import Theme
 from dashboard.starts import EngineStart, engine_label, one_row, read_engines
 from diagnose.causes.attribution import Effort
@@ -63,6 +63,9 @@ class Page:
     scope: Scope
     theme: Theme
     width: int
+    effort: Effort
+    """How much is replayed. Nothing on a live log, and nothing on the first look at a closed one:
+    a replay takes seconds, so the page shows what it knows and the rest follows (`replaying`)."""
 
     def ask(self, sql: str, params: dict[str, Any] | None = None) -> pd.DataFrame:
         """Returns the rows of one statement."""
@@ -81,20 +84,12 @@ class Page:
         return found.engines[0] if found.engines else None
 
     @property
-    def effort(self) -> Effort:
-        """How much is replayed: nothing on a live log, and nothing on the first look at another.
-
-        A replay takes seconds: the page shows what it knows, then `work_out` has the rest. What it
-        had for one visitor is there for all.
-        """
-        return "usual" if not self.is_live and self._window in _replayed() else "none"
-
-    @property
     def _key(self) -> tuple[int, int, int]:
         return self.scope.engine, self.scope.start_ts, self.scope.end_ts
 
     @property
-    def _window(self) -> ClosedWindow:
+    def closed_window(self) -> ClosedWindow:
+        """What is known of this page hangs on it: log as it lies on disk, engine, window."""
         return str(self.path), source.stamp_of(self.path), self._key
 
     def whole_diagnosis(self) -> Diagnosis:
@@ -107,22 +102,12 @@ class Page:
         stamp = source.stamp_of(self.path)
         return _cached_diagnosis(str(self.path), stamp, *self._key, effort, self.log)
 
-    def work_out(self) -> None:
-        """Replays what the first look has left out, and draws the page anew if it was anything."""
-        if self.is_live or self.effort != "none" or dialogs.is_open():
-            return
-        first = self.whole_diagnosis()
-        if not any(engine.accounting.num_from_kv for engine in first.engines):
-            return
-        with st.spinner("Replaying the load: what made the preemptions, what would avoid them …"):
-            self.replay()
-        st.rerun()
-
     def replay(self) -> None:
         """Replays the load of a closed log's window, for every visitor who looks at it."""
         self._cached_diagnosis("usual")
+        self._cached_explanation("usual")
         known = _replayed()
-        known[self._window] = None
+        known[self.closed_window] = None
         while len(known) > MAX_REPLAYED:
             known.pop(next(iter(known)), None)
 
@@ -133,8 +118,11 @@ class Page:
         """
         if self.is_live:
             return _explain(self.log, *self._key, self.effort)
+        return self._cached_explanation(self.effort)
+
+    def _cached_explanation(self, effort: Effort) -> tuple[Explanation, int] | None:
         stamp = source.stamp_of(self.path)
-        return _cached_explanation(str(self.path), stamp, *self._key, self.effort, self.log)
+        return _cached_explanation(str(self.path), stamp, *self._key, effort, self.log)
 
     def refreshed(self) -> Page:
         """Returns the same page with what has been written since; closed pages do not change."""
@@ -175,7 +163,7 @@ def open_page() -> Page | None:
     if is_live:
         st.session_state[WAS_LIVE] = engine.engine
     scope = whole if wanted is None else Scope(engine.engine, *wanted)
-    return Page(
+    page = Page(
         log=log,
         path=path,
         name=name,
@@ -189,7 +177,10 @@ def open_page() -> Page | None:
         scope=scope,
         theme=theme(),
         width=page_width(),
+        effort="none",
     )
+    is_replayed = not is_live and page.closed_window in _replayed()
+    return replace(page, effort="usual") if is_replayed else page
 
 
 def choose(**parts: str | None) -> None:

@@ -6,8 +6,9 @@ import time
 
 import streamlit as st
 
+from dashboard import clock
 from dashboard.session import Page, engine_label
-from dashboard.untrusted import in_markdown
+from dashboard.untrusted import in_markdown, prose_in_markdown
 from diagnose.facts import StepFacts
 from diagnose.scrapes.metric_facts import MetricFacts
 from diagnose.words import duration, time_of_day
@@ -46,7 +47,9 @@ def idle(page: Page) -> None:
 
 def unreadable(error: Exception) -> None:
     """Says that the log cannot be read, and why."""
-    card("card-unreadable-high", ":orange[▲] This log cannot be read", in_markdown(str(error), 400))
+    card(
+        "card-unreadable-high", ":orange[▲] This log cannot be read", prose_in_markdown(str(error))
+    )
     st.button("Retry", key="retry-unreadable")
 
 
@@ -58,7 +61,7 @@ def disconnected(page: Page, error: Exception, since: float, every: int) -> None
         "card-disconnected-high",
         f":orange[▲] Not live: collector not reachable since {moment}",
         f"The newest row is {age} old. Showing what was read until then; nothing below is live. "
-        f"Next try in {every} s. {in_markdown(str(error), 300)}",
+        f"Next try in {every} s. {prose_in_markdown(str(error), 300)}",
     )
     st.button("Retry", key="retry-disconnected")
 
@@ -75,7 +78,7 @@ def lost(page: Page) -> None:
         f"written until then; nothing below is live. Next try in {RETRY_SECONDS} s.",
     )
     st.button("Retry", key="retry-lost")
-    st.fragment(_look_again, run_every=RETRY_SECONDS)(page)
+    clock.repeated(_look_again, "lost", RETRY_SECONDS)(page)
 
 
 def _look_again(page: Page) -> None:

@@ -11,13 +11,14 @@ from dashboard import step_words
 from dashboard.charts.phases import phase_bar
 from dashboard.session import Page
 from dashboard.starts import one_row
+from dashboard.style import ROW_PX, table_height
 from dashboard.untrusted import in_markdown
 from diagnose.words import NOT_MEASURED, count, duration, plural
 from telemetry.step_facts import StepFacts
 from telemetry.vocabulary import StopReason
 
 MAX_LINES = 200
-INSIDE = 62
+INSIDE = 46
 """Pixels of a column that are not its card's content."""
 STACKED_BELOW = 1120
 
@@ -134,8 +135,8 @@ def served(facts: StepFacts) -> None:
         st.dataframe(
             pd.DataFrame(lines),
             hide_index=True,
-            height=min(460, 40 + 31 * len(lines)),
-            row_height=31,
+            height=table_height(len(lines), most=460),
+            row_height=ROW_PX,
             column_config={"request": number("request", format="%d")}
             | {name: number(name, format="localized") for name in names},
             placeholder=NOT_MEASURED,

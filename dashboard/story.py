@@ -115,10 +115,9 @@ def lines(
     told: list[Line] = []
     nth = 0
     for index, row in enumerate(rows):
-        after = rows[index + 1] if index + 1 < len(rows) else None
         match row["kind"]:
             case "arrived":
-                told.append(_arrived(row, after))
+                told.append(_arrived(row, rows[index + 1 :]))
             case "admitted":
                 told.append(_admitted(row, rows[index + 1 :]))
             case "preempted":
@@ -142,7 +141,7 @@ def _line(row: Row, what: str, why: str, cost: str) -> Line:
     return Line(time_of_day(int(row["ts"]), 3), what, why, cost, step)
 
 
-def _arrived(row: Row, after: Row | None) -> Line:
+def _arrived(row: Row, later: list[Row]) -> Line:
     free = row["num_blocks_free"]
     why = f"{count(row['num_waiting'])} waiting, "
     why += f"{NOT_MEASURED} blocks free" if free is None else f"{plural(free, 'block')} free"
@@ -150,7 +149,8 @@ def _arrived(row: Row, after: Row | None) -> Line:
         why += f", the queue head needs {row['head_blocks_needed']:,}: {row['stop_reason']}"
     elif row["stop_reason"] is not None:
         why += f": {row['stop_reason']}"
-    waited = "" if after is None else duration(after["ts"] - row["ts"])
+    over = next((each for each in later if each["kind"] in ("admitted", "finished")), None)
+    waited = "" if over is None else duration(over["ts"] - row["ts"])
     return _line(row, "arrived", why, waited)
 
 

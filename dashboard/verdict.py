@@ -20,6 +20,7 @@ from diagnose.life.said import read_said
 from diagnose.scrapes.metric_facts import MetricFacts
 from diagnose.text.finding_text import when_of
 from diagnose.text.metric_report import calm_numbers
+from diagnose.words import NOT_MEASURED, plural
 
 SENTENCE = 300
 """Characters of a sentence that are shown."""
@@ -132,14 +133,15 @@ def _calm_scrapes(engine: EngineDiagnosis, facts: MetricFacts) -> None:
     st.markdown(f":gray[{in_markdown(numbers, SENTENCE)}]")
 
 
-def beside(engine: EngineDiagnosis) -> None:
-    """Draws what scrapes could not tell, in two lines."""
-    missing = sorted({said.rule for said in engine.not_measured})
+def beside(page: Page, engine: EngineDiagnosis) -> None:
+    """Draws what explains a verdict on scrapes, and how much they cannot tell."""
+    missing = len({said.rule for said in engine.not_measured})
     notes = [f"{said.by}: {said.number}" for said in engine.suppressed]
     for note in notes:
         st.caption(in_markdown(note, SENTENCE))
     if missing:
-        st.caption(f"Not measured: {in_markdown(', '.join(missing), 2000)}")
+        which = f"[which, and what each lacks]({links.path(page, 'findings')})"
+        st.caption(f"{NOT_MEASURED} {plural(missing, 'rule')} cannot judge from this: {which}")
 
 
 # -------------------------------------------------------------------------------------- the strip
@@ -148,17 +150,30 @@ def beside(engine: EngineDiagnosis) -> None:
 def strip(page: Page, engine: EngineDiagnosis) -> None:
     """Draws the twelve checks."""
     facts = page.row(panels.facts(page.scope))
-    cells = "".join(_cell(check, page.theme) for check in checks.all_checks(engine, facts))
+    cells = "".join(_cell(page, check) for check in checks.all_checks(engine, facts))
     st.html(f'<div class="checks">{cells}</div>')
 
 
-def _cell(check: Check, theme: Theme) -> str:
-    colour = _colour(check, theme)
+def _cell(page: Page, check: Check) -> str:
+    colour = _colour(check, page.theme)
     shape = checks.shape_of(check)
-    return (
-        f'<div><span style="color:{colour}">{shape}</span> <b>{in_html(check.name)}</b>'
-        f"<br>{in_html(check.number)}</div>"
+    said = (
+        f'<span style="color:{colour}">{shape}</span> <b>{in_html(check.name)}</b>'
+        f"<br>{in_html(check.number)}"
     )
+    way = _way(page, check)
+    if way is None:
+        return f"<div>{said}</div>"
+    return f'<a href="{in_html(way, 400)}" target="_self">{said}</a>'
+
+
+def _way(page: Page, check: Check) -> str | None:
+    """Returns the address that tells more: what was found, else the page of the rule that looks."""
+    if check.name == checks.RECORDER:
+        return links.path(page, "recorder")
+    if check.finding is not None:
+        return links.path(page, "findings", finding=check.finding)
+    return None if check.rule is None else links.path(page, "findings", rule=check.rule)
 
 
 def _colour(check: Check, theme: Theme) -> str:

@@ -20,7 +20,7 @@ from diagnose.words import signed_percent
 MAIN = 0.71
 """Part of the page's width that the charts have."""
 INSIDE = 62
-AXES = 76
+AXES = 66
 """Pixels beside a plot for its axis and margins."""
 STACKED_BELOW = 1120
 TINTS: dict[str, Colour] = {
@@ -62,7 +62,7 @@ def _one(page: Page, chosen: _Chosen, name: str, fact: str, width: int) -> None:
         st.markdown(f"**{each.quantity.label}** :gray[– {in_markdown(why_withheld(each))}]")
         return
     look = CourseLook(
-        title=each.quantity.label,
+        title=each.quantity.label[:1].upper() + each.quantity.label[1:],
         fact=_fact(each, fact),
         colour=TINTS[name],
         width=width,

@@ -24,8 +24,8 @@ SCAN_REPLAYS = 3
 """Replays of each value of a course; the chosen one has as many as a prediction."""
 CHARTED = {
     "num_preemptions": "in the recording",
-    "longest_pause_p95": "longest pause in an answer, p95",
-    "ttft_p95": "time to first token, p95",
+    "longest_pause_p95": "in an answer, seconds",
+    "ttft_p95": "after arrival, seconds",
     "output_tokens_per_second": "higher is better",
 }
 """Quantities that have a chart, and what stands beside their names."""

@@ -15,7 +15,7 @@ from diagnose.words import plural
 
 def draw(page: Page, whatif: WhatIf) -> None:
     """Draws *Copy as flags* and *Add to report* of a change that was chosen."""
-    with st.container(horizontal=True, horizontal_alignment="right", key="whatif-hand-on"):
+    with st.container(horizontal=True, width="content", key="whatif-hand-on"):
         if st.button("Copy as flags", key="whatif-flags", type="tertiary"):
             _show_flags(whatif)
         is_in = whatif in added.whatifs_of(page)

@@ -66,6 +66,7 @@ def add_commands(
 
 def run_diagnose(args: argparse.Namespace) -> int:
     """Diagnoses a log and prints what was found; returns the exit code."""
+    from diagnose.life import is_closed
     from diagnose.window import choose_window, parse_duration
     from telemetry.engine_id import parse_engine
     from telemetry.store import open_log
@@ -78,13 +79,20 @@ def run_diagnose(args: argparse.Namespace) -> int:
         return USAGE
     with open_log(args.log) as log:
         window = choose_window(log, since_ns, is_live=log.is_live)
-        return report_on(log, args, window, engine)
+        return report_on(log, args, window, engine, is_closed=is_closed(log))
 
 
-def report_on(log: QueryLog, args: argparse.Namespace, window: Window, engine: int | None) -> int:
+def report_on(
+    log: QueryLog,
+    args: argparse.Namespace,
+    window: Window,
+    engine: int | None,
+    *,
+    is_closed: bool = False,
+) -> int:
     """Diagnoses a window of an open log and prints it; returns the exit code."""
     from diagnose.diagnosis import diagnose
-    from diagnose.life.said import read_said
+    from diagnose.life.said import with_life
     from diagnose.user_rules.loading import chosen_rules
     from diagnose.window import engines_in
     from diagnose.words import engine_hex
@@ -104,9 +112,9 @@ def report_on(log: QueryLog, args: argparse.Namespace, window: Window, engine: i
     )
     if args.sql is not None:
         return print_sql(diagnosis, args.sql)
-    said = read_said(log, diagnosis.findings, time.time_ns())
+    diagnosis, said = with_life(log, diagnosis, time.time_ns(), is_closed=is_closed)
     if args.markdown:
-        print_markdown(log, diagnosis)
+        print_markdown(log, diagnosis, said)
         return exit_code(diagnosis, args.fail_on, said)
     print_diagnosis(diagnosis, said, as_json=args.json, ascii_only=args.ascii)
     if diagnosis.findings and not args.json and args.log != getattr(args, "default_log", args.log):
@@ -127,12 +135,12 @@ def print_diagnosis(diagnosis: Diagnosis, said: SaidOf, *, as_json: bool, ascii_
     print_report(write_report(diagnosis, said), sys.stdout, ascii_only=ascii_only)
 
 
-def print_markdown(log: QueryLog, diagnosis: Diagnosis) -> None:
+def print_markdown(log: QueryLog, diagnosis: Diagnosis, said: SaidOf) -> None:
     """Prints the incident report of a diagnosis to standard output."""
     from diagnose.incident import write_incident
     from diagnose.markdown import to_markdown
 
-    print(to_markdown(write_incident(log, diagnosis)), end="")
+    print(to_markdown(write_incident(log, diagnosis, said=said)), end="")
 
 
 def print_sql(diagnosis: Diagnosis, finding_id: str) -> int:

@@ -209,6 +209,8 @@ class Finding:
     cause: Cause
     shares: tuple[Share, ...] = ()
     """What each change accounts for; empty where that was not worked out."""
+    shared_ts: int | None = None
+    """Up to which moment an analyst replayed for shares that it stored; `None`: not stored ones."""
     chain: tuple[Link, ...] = ()
     """From the cause to the impact; empty where its moments are not known."""
     rejected: tuple[Rejected, ...] = ()

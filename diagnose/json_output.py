@@ -168,6 +168,7 @@ def finding_document(finding: Finding, when: str) -> dict[str, Any]:
             {"kind": share.kind, "name": share.name, "num": share.num, "ratio": share.ratio}
             for share in finding.shares
         ],
+        **({} if finding.shared_ts is None else {"shared_ts": finding.shared_ts}),
         "chain": [
             {"stage": link.stage, "ts": link.ts, "sentence": link.sentence}
             for link in finding.chain

@@ -36,6 +36,8 @@ HEADROOM, LITTLE_ROOM = 0.45, 0.2
 PADDING = {"left": AXIS_SPACE + 4, "top": 40, "right": 12, "bottom": 22}
 NARROW = 480
 """Pixels of a plot up to which its titles are short."""
+END_OF_SCAN = 20
+"""Pixels from the foot of the lower panel to the word at the end of the scan."""
 _LABEL_PX, _EVICTION_PX = 26, 66
 
 
@@ -241,7 +243,7 @@ def _free_words(drawn: Drawn, width: int, height: int, top: float, theme: Theme)
         is_low = middle - last < _EVICTION_PX and not is_low
         words += _eviction(middle, 26 if is_low else 2, visit, orange)
         last = middle
-    return [*words, *_end_of_scan(drawn, column, muted)]
+    return [*words, *_end_of_scan(drawn, column, height, muted)]
 
 
 def _eviction(x: float, y: float, visit: Visit, colour: str) -> list[Word]:
@@ -256,7 +258,7 @@ def _eviction(x: float, y: float, visit: Visit, colour: str) -> list[Word]:
     ]
 
 
-def _end_of_scan(drawn: Drawn, column: float, colour: str) -> list[Word]:
+def _end_of_scan(drawn: Drawn, column: float, height: int, colour: str) -> list[Word]:
     """Returns the word over the requests at the end that the scan never came to."""
     visited = [i for i, visit in enumerate(drawn.visits) if visit.num_free is not None]
     first = visited[-1] + 1 if visited else 0
@@ -270,4 +272,4 @@ def _end_of_scan(drawn: Drawn, column: float, colour: str) -> list[Word]:
     elif [visit.request for visit in left] == list(range(first_gone, last_gone + 1)):
         who = f"{first_gone} to {last_gone} are"
     said = f"the scan ends here: {who} gone"
-    return [Word(first * column + 8, FREE_HEIGHT - 20, said, colour, size=11)]
+    return [Word(first * column + 8, height - END_OF_SCAN, said, colour, size=11)]

@@ -70,12 +70,13 @@ class Canvas:
         last: bool = False,
         more: Sequence[Word] = (),
         under: Sequence[alt.Chart] = (),
+        names_gaps: bool = True,
     ) -> alt.LayerChart:
         """Returns a panel: what lies under it, gaps, its layers, events, cursor and words."""
         axis = self.axis
         x = axis.x(labels=last)
         words = [*panel_words(axis, title, fact, labels, height=height), *more]
-        words += self._gap_words(height)
+        words += self._gap_words(height) if names_gaps else []
         parts = [
             *under,
             *gap_layers(axis, self.gaps, x, height=height),

@@ -9,13 +9,19 @@ import altair as alt
 import pandas as pd
 
 from dashboard import colours
+from dashboard.charts.axis import tick_values
 from dashboard.charts.marks import Word, word_layer
 from dashboard.charts.timeline import AUTOSIZE, configured
 from dashboard.colours import Colour, Theme
 
 HEIGHT = 190
 HEADROOM = 1.18
-MOST_TICKS = 12
+SECONDS = ", s"
+"""The unit of what can be less than one."""
+TICK_PX = 26
+"""Pixels between the labels of two values."""
+EDGE_PX = 14
+"""Pixels between the plot's edge and the first value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +94,9 @@ class _Axes:
     ) -> None:
         self.look, self._kind, self._top = look, "Q" if is_number else "N", top
         values = list(points["value"])
-        every = max(1, -(-len(values) // MOST_TICKS))
+        # Trap: a `format` is given the precision of the ticks' distance, and 64 is called 60.
         ticks: dict[str, Any] = (
-            {"values": list(dict.fromkeys([*values[::every], values[-1]])), "format": ",~r"}
+            {"values": _apart(values, look.width), "labelExpr": "format(datum.value, ',.12~r')"}
             if is_number
             else {"labelAngle": 0}
         )
@@ -104,7 +110,7 @@ class _Axes:
             **ticks,
         )
         self._x_scale = (
-            alt.Scale(domain=[min(values), max(values)], nice=False, padding=14)
+            alt.Scale(domain=[min(values), max(values)], nice=False, padding=EDGE_PX)
             if is_number
             else alt.Scale()
         )
@@ -117,6 +123,7 @@ class _Axes:
         theme = self.look.theme
         axis = alt.Axis(
             tickCount=4,
+            **self._whole_ticks(),
             domain=False,
             ticks=False,
             grid=True,
@@ -128,6 +135,28 @@ class _Axes:
         )
         scale = alt.Scale(domain=[0, self._top], nice=False)
         return alt.Y(f"{field}:Q", axis=axis, scale=scale)
+
+    def _whole_ticks(self) -> dict[str, Any]:
+        """Returns the ticks of a count; those of seconds are the browser's."""
+        if self.look.unit == SECONDS:
+            return {}
+        return {"values": tick_values(self._top), "labelExpr": "format(datum.value, ',')"}
+
+
+def _apart(values: list[float], width: int) -> list[float]:
+    """Returns the values that are labelled: first, last, and those between with room for a label.
+
+    Args:
+        values: in their order.
+        width: pixels of the plot.
+    """
+    first, last = values[0], values[-1]
+    scale = (width - 2 * EDGE_PX) / ((last - first) or 1)
+    kept = [first]
+    for value in values[1:-1]:
+        if (value - kept[-1]) * scale >= TICK_PX and (last - value) * scale >= TICK_PX:
+            kept.append(value)
+    return [*kept, last] if last != first else kept
 
 
 def _recorded(recorded: tuple[Any, float] | None, axes: _Axes) -> list[alt.Chart]:

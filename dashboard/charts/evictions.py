@@ -18,7 +18,7 @@ MAX_MARKS = 400
 """More preemptions than this are drawn as a grid."""
 GRID_CELLS = 40
 BAR_HEIGHT = 26
-MAP_MARGIN = 56
+MAP_MARGIN = 42
 """Pixels of the map's width that its y axis takes."""
 
 
@@ -135,7 +135,7 @@ def _points(marks: pd.DataFrame, theme: Theme, x: alt.X, y: alt.Y) -> alt.Chart:
         .encode(
             x=x,
             y=y,
-            size=alt.Size("lost:Q", scale=alt.Scale(range=[22, 130], zero=False), legend=None),
+            size=alt.Size("lost:Q", scale=alt.Scale(range=[40, 190], zero=False), legend=None),
             fill=alt.Fill("fill:N", scale=None),
             stroke=alt.Stroke("edge:N", scale=None),
             tooltip=[

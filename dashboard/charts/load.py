@@ -65,7 +65,7 @@ def arrivals(
                     ticks=False,
                     grid=False,
                     title=None,
-                    offset=2,
+                    offset=6,
                     labelExpr=f"{said!r}[datum.value]",
                     labelLimit=190,
                     labelColor=colours.TEXT.of(theme),

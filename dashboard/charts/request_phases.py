@@ -62,6 +62,7 @@ def phases(
         fact=fact,
         labels=[],
         height=HEIGHT,
+        names_gaps=False,
         more=[
             *bar_words(canvas, bars),
             *mark_words(canvas, evictions, request),

@@ -19,7 +19,7 @@ from dashboard.charts.canvas import Canvas
 from dashboard.charts.marks import Label, Word
 from dashboard.charts.memory import NEED_HEIGHT, cut_of
 from dashboard.charts.since_arrival import SinceArrival
-from dashboard.charts.timeline import timeline
+from dashboard.charts.timeline import READOUT_HEIGHT, timeline
 from diagnose.words import time_of_day
 
 HINT = "Point at a moment to read it, click below the phases to open its step."
@@ -32,7 +32,7 @@ PALENESS = 0.6
 
 def story(canvas: Canvas, panels: Sequence[Any]) -> alt.VConcatChart:
     """Returns the panels under each other with one cursor, and the line that reads it out."""
-    return timeline(canvas, panels, hint=HINT)
+    return timeline(canvas, panels, hint=HINT, below=READOUT_HEIGHT)
 
 
 def eviction_rules(
@@ -100,9 +100,10 @@ def free_blocks(
 
 def axis_word(canvas: Canvas) -> Word:
     """Returns what the x axis counts, below the last panel's labels."""
-    said = "milliseconds since the request arrived"
+    counts, moment = "milliseconds", ""
     if isinstance(canvas.axis, SinceArrival):
-        said += f", {time_of_day(canvas.axis.arrived_ts, 3)} UTC"
+        counts, moment = canvas.axis.counts, f", {time_of_day(canvas.axis.arrived_ts, 3)} UTC"
+    said = f"{counts} since the request arrived{moment}"
     muted = colours.MUTED.of(canvas.theme)
     return Word(canvas.axis.width / 2, NEED_HEIGHT + 32, said, muted, align="center")
 

@@ -35,13 +35,15 @@ def scraped_load(rows: pd.DataFrame, axis: TimeAxis) -> Any:
 
 
 def _requests(rows: pd.DataFrame, axis: TimeAxis) -> alt.LayerChart:
-    series = {"waiting": colours.HELD, "running": colours.USEFUL}
+    series = {"waiting": colours.UNATTRIBUTED, "running": colours.USEFUL}
     known = [name for name in series if rows[name].notna().any()]
     if not known:
         return _silence("Requests", axis, HEIGHT)
     top = float(max(rows[name].max() for name in known)) or 1.0
     lines = [layer for name in known for layer in _line(rows, name, series[name], axis, top)]
-    labels = [Label(name, series[name].of(axis.theme), bold=True) for name in known]
+    theme = axis.theme
+    tints = {name: colours.text_colour(series[name].of(theme), theme) for name in known}
+    labels = [Label(name, tint, bold=True) for name, tint in tints.items()]
     most = ", ".join(f"{name} up to {rows[name].max():,.0f}" for name in known)
     return _panel(lines, axis, "Requests", most, labels, HEIGHT)
 
@@ -50,9 +52,9 @@ def _usage(rows: pd.DataFrame, axis: TimeAxis) -> alt.LayerChart:
     if not rows["used"].notna().any():
         return _silence("KV pool in use", axis, HEIGHT)
     percent = rows.assign(used=100 * rows["used"])
-    lines = _line(percent, "used", colours.SLOTS, axis, 100.0)
+    lines = _line(percent, "used", colours.EVICTED, axis, 100.0)
     fact = f"at most {percent['used'].max():.1f} % at a scrape"
-    labels = [Label("% of blocks", colours.SLOTS.of(axis.theme), bold=True)]
+    labels = [Label("% of blocks", colours.EVICTED.of(axis.theme), bold=True)]
     return _panel(lines, axis, "KV pool in use", fact, labels, HEIGHT)
 
 

@@ -1,10 +1,13 @@
-"""The time axis of one request's story: milliseconds since it arrived, not times of day."""
+"""The time axis of one request's story: milliseconds since it arrived, or seconds of a long one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from dashboard.charts.axis import TimeAxis
+
+LONG_MS = 5_000
+"""Milliseconds of a window from which its axis counts seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +19,15 @@ class SinceArrival(TimeAxis):
     """
 
     arrived_ts: int = 0
+
+    @property
+    def counts(self) -> str:
+        """What the axis counts."""
+        return "seconds" if self._is_long else "milliseconds"
+
+    @property
+    def _is_long(self) -> bool:
+        return self.length_ms >= LONG_MS
 
     @property
     def zero(self) -> float:
@@ -33,5 +45,8 @@ class SinceArrival(TimeAxis):
         return [round(self.zero + i * step, 6) for i in range(first, last + 1)]
 
     def _label(self, ticks: list[float]) -> str:
+        since = f"datum.value - {self.zero!r}"
         spec = ",.0f" if self._tick_ms() >= 1 else ",.3~f"
-        return f"replace(format(datum.value - {self.zero!r}, '{spec}'), '−0', '0')"
+        if self._is_long:  # rounded: 3.9999 s would else have all its digits
+            since, spec = f"round({since}) / 1000", ",.3~f"
+        return f"replace(format({since}, '{spec}'), /^−0$/, '0')"

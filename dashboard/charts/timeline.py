@@ -18,6 +18,7 @@ from diagnose.words import NOT_MEASURED, duration, time_of_day
 SPACING = 32
 """Pixels between two panels: room for a title."""
 READOUT_HEIGHT = 18
+READOUT_BELOW = 8
 HINT = (
     "Point at a moment to read it, click to open its step; drag over the arrivals to look closer."
 )
@@ -30,9 +31,13 @@ def timeline(
     *,
     is_still: bool = False,
     hint: str = HINT,
+    below: int = READOUT_BELOW,
 ) -> alt.VConcatChart:
-    """Returns the panels under each other, and the readout line, which a still picture lacks."""
-    last = [] if is_still else [_readout(canvas, hint)]
+    """Returns the panels under each other, and the readout line, which a still picture lacks.
+
+    The line is so many pixels `below` the room that the last panel's axis has.
+    """
+    last = [] if is_still else [_readout(canvas, hint, below)]
     chart = alt.vconcat(*panels, *last, spacing=SPACING, bounds="flush")
     names = [
         layer.name
@@ -75,18 +80,18 @@ AUTOSIZE = alt.AutoSizeParams(type="pad", contains="content")
 """Width and height are those of the plot; else the host counts axes and titles in."""
 
 
-def _readout(canvas: Canvas, hint: str) -> alt.LayerChart:
+def _readout(canvas: Canvas, hint: str, below: int) -> alt.LayerChart:
     theme = canvas.theme
     quiet = (
         alt.Chart(pd.DataFrame([{"text": hint}]))
         .transform_calculate(shown="length(data('cursor_store')) ? '' : datum.text")
-        .mark_text(align="left", fontSize=12, color=colours.MUTED.of(theme), x=0, y=READOUT_HEIGHT)
+        .mark_text(align="left", fontSize=12, color=colours.MUTED.of(theme), x=0, y=below)
         .encode(text=alt.Text("shown:N"))
     )
     told = (
         alt.Chart(canvas.stops)
         .transform_filter(at_cursor())
-        .mark_text(align="left", fontSize=12, color=colours.TEXT.of(theme), x=0, y=READOUT_HEIGHT)
+        .mark_text(align="left", fontSize=12, color=colours.TEXT.of(theme), x=0, y=below)
         .encode(text=alt.Text("readout:N"))
     )
     return alt.layer(quiet, told).properties(width=canvas.axis.width, height=READOUT_HEIGHT)

@@ -13,6 +13,8 @@ from telemetry.vocabulary import PreemptionCause
 
 PREEMPTIONS_HEIGHT = 84
 TOKENS_HEIGHT = 84
+WORD_ROOM = 0.16
+"""Part of the preemptions' panel above its bars, where events are named."""
 UNATTRIBUTED = "unattributed"
 CAUSES = (*(cause.name for cause in PreemptionCause), UNATTRIBUTED)
 
@@ -32,7 +34,9 @@ def preemptions(
     theme = canvas.theme
     tints = {cause: _cause_colour(cause, theme) for cause in CAUSES}
     stacked = _stacked(bars.rename(columns={"cause": "series"}), CAUSES, bin_ns)
-    layer = _bars(canvas, stacked, tints)
+    words = canvas.event_words()
+    top = _top(stacked) / (1 - WORD_ROOM if words else 1)
+    layer = _bars(canvas, stacked, tints, top=top)
     labels: list[Label] = []
     for cause in sorted(CAUSES, key=lambda name: -totals.get(name, 0)):
         count = totals.get(cause, 0)
@@ -46,18 +50,17 @@ def preemptions(
             )
         )
     return canvas.panel(
-        [layer, _unattributed(canvas, stacked)],
+        [layer, _unattributed(canvas, stacked, top)],
         title=f"Preemptions by cause, per {length_words(bin_ns)}",
         fact=fact,
         labels=labels,
         height=PREEMPTIONS_HEIGHT,
-        more=canvas.event_words(),
+        more=words,
     )
 
 
-def _unattributed(canvas: Canvas, stacked: pd.DataFrame) -> alt.Chart:
+def _unattributed(canvas: Canvas, stacked: pd.DataFrame, top: float) -> alt.Chart:
     """Returns the strokes over bars of no known cause."""
-    top = _top(stacked)
     boxes = [
         (
             canvas.axis.pixel(bar.left),
@@ -98,7 +101,7 @@ def tokens(canvas: Canvas, bars: pd.DataFrame, *, has_drafts: bool, bin_ns: int)
     long = long[long["n"].notna() & (long["n"] > 0)]
     stacked = _stacked(long, tuple(_PARTS), bin_ns)
     tints = {part: colour.of(theme) for part, (_, colour) in _PARTS.items()}
-    layer = _bars(canvas, stacked, tints, last=True)
+    layer = _bars(canvas, stacked, tints, top=_top(stacked), last=True)
     total = int(long["n"].sum())
     return canvas.panel(
         [layer],
@@ -152,9 +155,13 @@ def _top(stacked: pd.DataFrame) -> float:
 
 
 def _bars(
-    canvas: Canvas, stacked: pd.DataFrame, tints: dict[str, str], *, last: bool = False
+    canvas: Canvas,
+    stacked: pd.DataFrame,
+    tints: dict[str, str],
+    *,
+    top: float,
+    last: bool = False,
 ) -> alt.Chart:
-    top = _top(stacked)
     scale = alt.Scale(domain=[0, top], nice=False)
     frame = stacked.assign(colour=stacked["series"].map(tints))
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,17 +14,19 @@ from diagnose.finding import Finding
 from diagnose.incident import write_incident
 from diagnose.incident.predictions import WhatIf
 from diagnose.incident.whole import write_one
+from diagnose.life import is_closed
+from diagnose.life.said import with_life
 from diagnose.markdown import to_markdown
-from diagnose.reading import QueryLog
+from telemetry.store import Log
 
 
 def html_report(
-    log: QueryLog,
+    log: Log,
     diagnosis: Diagnosis,
     finding_id: str | None = None,
     whatifs: Sequence[WhatIf] = (),
 ) -> str:
-    """Returns the report as one HTML page with charts.
+    """Returns the report as one HTML page with charts, and what is stored of the findings now.
 
     Args:
         log: what the diagnosis was made from.
@@ -48,7 +51,7 @@ def _with_cut(document: Document) -> Document:
 
 
 def markdown_report(
-    log: QueryLog,
+    log: Log,
     diagnosis: Diagnosis,
     finding_id: str | None = None,
     whatifs: Sequence[WhatIf] = (),
@@ -58,11 +61,12 @@ def markdown_report(
 
 
 def _document(
-    log: QueryLog, diagnosis: Diagnosis, finding_id: str | None, whatifs: Sequence[WhatIf]
+    log: Log, diagnosis: Diagnosis, finding_id: str | None, whatifs: Sequence[WhatIf]
 ) -> Document:
+    found, said = with_life(log, diagnosis, time.time_ns(), is_closed=is_closed(log))
     if finding_id is None:
-        return write_incident(log, diagnosis, whatifs)
-    return write_one(log, diagnosis, find(diagnosis, finding_id), whatifs)
+        return write_incident(log, found, whatifs, said)
+    return write_one(log, found, find(found, finding_id), whatifs, said)
 
 
 def find(diagnosis: Diagnosis, finding_id: str) -> Finding:

@@ -11,7 +11,7 @@ from functools import partial
 
 import streamlit as st
 
-from dashboard import added, colours, document, header, links, picking, states
+from dashboard import added, clock, colours, document, header, links, picking, rule_page, states
 from dashboard import finding_words as words
 from dashboard.charts.axis import TimeAxis
 from dashboard.charts.scrapes import scraped_load
@@ -27,8 +27,11 @@ from diagnose.document import Bullets, Paragraph, Table, Text
 from diagnose.finding import NO_FAULT, Finding, Severity
 from diagnose.incident import one_finding as told
 from diagnose.json_output import to_document
-from diagnose.life import FindingState, is_closed, read_states
-from diagnose.text.finding_text import PREEMPTION_RULES, shares_line, when_of
+from diagnose.life import FindingState, is_closed
+from diagnose.life.said import Lives, Said, read_lives, with_life, with_stored_shares
+from diagnose.life.table import NOT_STORED, TITLE, life_table
+from diagnose.rules import RULES
+from diagnose.text.finding_text import PREEMPTION_RULES, told_shares, when_of
 from diagnose.words import plural, time_of_day
 from telemetry.errors import StepscopeError
 
@@ -36,6 +39,9 @@ NAME = "finding"
 EVERY_SECONDS = 5
 SENTENCE = 400
 STACKED = [0.5, 0.5]
+UNJUDGED = "– Not measured, and the signal that is missing"
+MANY = 10
+"""Rows of a table up to which half a page is wide enough for it."""
 MARGIN = 56
 """Pixels of the width that a card takes for itself."""
 
@@ -43,13 +49,17 @@ MARGIN = 56
 def draw(page: Page) -> None:
     """Draws the finding that the address names, or the list of all, worst first."""
     states.lost(page)
-    wanted = links.taken(NAME)
+    wanted, rule = links.taken(NAME), links.taken(rule_page.NAME)
     is_moving = page.is_live and not page.is_pinned
     try:
         if wanted is not None:
             _one(page, wanted)
             return
-        st.fragment(_list, run_every=EVERY_SECONDS if is_moving else None)(page)
+        if rule is not None:
+            _back_to_all()
+            rule_page.draw(page, page.diagnosis(), rule)
+            return
+        clock.repeated(_list, "findings", EVERY_SECONDS if is_moving else None)(page)
     except StepscopeError as error:
         states.unreadable(error)
 
@@ -77,7 +87,7 @@ def _is_blank(engine: EngineDiagnosis) -> bool:
 
 
 def _all(page: Page, engine: EngineDiagnosis) -> None:
-    known = {state.finding: state for state in _stored(page)}
+    lives = _lives(page)
     st.markdown(f"### {in_markdown(words.headline(engine), SENTENCE)}")
     if any(said.rule == NO_FAULT for said in engine.healthy):
         st.markdown(f":green[**✓ HEALTHY**]  {in_markdown(engine.verdict.sentence, SENTENCE)}")
@@ -86,31 +96,31 @@ def _all(page: Page, engine: EngineDiagnosis) -> None:
         if own:
             st.markdown(f"**{title}**")
         for finding in own:
-            _row(engine, finding, known.get(finding.id))
-    _earlier(page, engine, known)
+            _row(engine, finding, lives.of(finding))
+    _earlier(page, engine, lives)
+    unjudged = words.unjudged(engine)
     left, right = st.columns(STACKED, gap="small")
     with left, _card("healthy", "✓ Looked at and well, with the number that says so"):
         _table(page, words.healthy(engine), "healthy", "No check has enough to say so.")
-    with right:
-        with _card("unjudged", "– Not measured, and the signal that is missing"):
-            _table(page, words.unjudged(engine), "unjudged", "Every rule could judge.")
-        with _card("silenced", "● Silenced, and by what"):
-            _table(page, words.silenced(engine), "silenced", "Nothing was silenced.")
+    # Many want the whole width: below, where nothing stands beside them.
+    with right if len(unjudged.rows) <= MANY else st.container(), _card("unjudged", UNJUDGED):
+        _table(page, unjudged, "unjudged", "Every rule could judge.")
+    with right, _card("silenced", "● Silenced, and by what"):
+        _table(page, words.silenced(engine), "silenced", "Nothing was silenced.")
 
 
-def _row(engine: EngineDiagnosis, finding: Finding, state: FindingState | None) -> None:
+def _row(engine: EngineDiagnosis, finding: Finding, life: Said) -> None:
     with st.container(border=True, key=f"card-{finding.id}-{finding.severity.name}"):
         said, opens = st.columns([6, 1], vertical_alignment="center")
-        life = words.life_words(state, time.time_ns())
-        parts = [finding.rule, when_of(finding, engine.scope.end_ts), life]
+        parts = [finding.rule, when_of(finding, engine.scope.end_ts), life.words]
         meta = "  ·  ".join(part for part in parts if part)
         said.markdown(
             f"{_badge(finding.severity)}  :gray[:small[{in_markdown(meta, SENTENCE)}]]  \n"
             f"**{in_markdown(finding.sentence, SENTENCE)}**"
         )
-        shares = words.with_stored_shares(finding, state).shares
-        if shares:
-            said.caption(f"shares: {in_markdown(shares_line(shares), SENTENCE)}")
+        shared = with_stored_shares(finding, life.state)
+        if shared.shares:
+            said.caption(f"shares: {in_markdown(told_shares(shared), SENTENCE)}")
         if opens.button("Open", key=f"open-{finding.id}", width="stretch"):
             links.show("findings", finding=finding.id)
 
@@ -120,25 +130,28 @@ def _badge(severity: Severity) -> str:
     return f":{MARKDOWN_COLOURS[severity]}[**{shape} {SEVERITY_WORDS[severity]}**]"
 
 
-def _earlier(page: Page, engine: EngineDiagnosis, known: dict[str, FindingState]) -> None:
+def _earlier(page: Page, engine: EngineDiagnosis, lives: Lives) -> None:
     """Draws what the log remembers of findings that lie outside this window."""
     here = {finding.id for finding in engine.findings}
-    rest = [state for state in known.values() if state.finding not in here]
+    rest = [state for state in _stored(page, lives) if state.finding not in here]
     if not rest:
         return
     with st.expander(f"{plural(len(rest), 'finding')} stored earlier, outside this window"):
         for state in rest:
             said = in_markdown(state.sentence or state.rule, SENTENCE)
             path = links.path(page, "findings", finding=state.finding)
-            life = words.life_words(state, time.time_ns())
+            life = lives.of(state).words
             about = f"  :gray[:small[{in_markdown(life, SENTENCE)}]]" if life else ""
             name = f"[{in_markdown(state.finding)}]({path})"
             st.markdown(f"{_badge(state.severity)} {name} {said}{about}")
 
 
-def _stored(page: Page) -> list[FindingState]:
-    states = read_states(page.log, is_closed=is_closed(page.log))
-    return [state for state in states if state.engine == page.scope.engine]
+def _lives(page: Page) -> Lives:
+    return read_lives(page.log, time.time_ns(), is_closed=is_closed(page.log))
+
+
+def _stored(page: Page, lives: Lives) -> list[FindingState]:
+    return [state for state in lives.states if state.engine == page.scope.engine]
 
 
 @contextmanager
@@ -150,7 +163,7 @@ def _card(key: str, title: str) -> Iterator[None]:
 
 def _table(page: Page, shown: Table, key: str, nothing: str) -> None:
     if shown.rows:
-        document.table(shown, key=key)
+        document.table(shown, key=key, link=partial(rule_page.link, page))
     else:
         st.caption(nothing)
 
@@ -158,23 +171,30 @@ def _table(page: Page, shown: Table, key: str, nothing: str) -> None:
 # ------------------------------------------------------------------------------------ one finding
 
 
-def _one(page: Page, wanted: str) -> None:
+def _back_to_all() -> None:
     if st.button("‹ All findings", key="all-findings", type="tertiary"):
-        st.query_params.pop(NAME, None)
+        for part in (NAME, rule_page.NAME):
+            st.query_params.pop(part, None)
         st.rerun(scope="app")
+
+
+def _one(page: Page, wanted: str) -> None:
+    _back_to_all()
     engine = page.diagnosis()
     found = [] if engine is None else [each for each in engine.findings if each.id == wanted]
-    state = next((each for each in _stored(page) if each.finding == wanted), None)
+    lives = _lives(page)
     if engine is None or not found:
-        _elsewhere(page, engine, wanted, state)
+        stored = next((each for each in _stored(page, lives) if each.finding == wanted), None)
+        _elsewhere(page, engine, wanted, Said() if stored is None else lives.of(stored))
         return
-    finding = words.with_stored_shares(found[0], state)
-    _head(page, engine, finding, state)
+    life = lives.of(found[0])
+    finding = with_stored_shares(found[0], life.state)
+    _head(page, engine, finding, life)
     left, right = st.columns(STACKED, gap="small")
     with left:
         with _card("short", "In short"):
             document.table(told.in_short(engine, finding), key="short")
-        _life(state)
+        _life(life)
     with right, _card("todo", "What to do"):
         document.draw(page, told.what_to_do(finding), key="todo")
     with _card("window", "The engine in the window of the finding"):
@@ -196,16 +216,13 @@ def _story(page: Page, number: str) -> str:
     return f"[{number}]({links.path(page, 'requests', request=number)})"
 
 
-def _head(
-    page: Page, engine: EngineDiagnosis, finding: Finding, state: FindingState | None
-) -> None:
+def _head(page: Page, engine: EngineDiagnosis, finding: Finding, life: Said) -> None:
     with st.container(border=True, key=f"verdict-{finding.severity.name}"):
         said, actions = st.columns([5, 1.15], vertical_alignment="center", gap="large")
         with said:
-            life = words.life_words(state, time.time_ns())
             when = when_of(finding, engine.scope.end_ts)
             rule = f"{finding.rule} v{finding.rule_version}"
-            meta = "  ·  ".join(part for part in (rule, when, finding.id, life) if part)
+            meta = "  ·  ".join(part for part in (rule, when, finding.id, life.words) if part)
             st.markdown(f"{_badge(finding.severity)}  :gray[:small[{in_markdown(meta, SENTENCE)}]]")
             st.markdown(f"### {in_markdown(finding.sentence, SENTENCE)}")
             st.markdown(_ways_on(page, finding))
@@ -218,7 +235,10 @@ def _ways_on(page: Page, finding: Finding) -> str:
     pages = [("Overview", "overview"), ("Requests", "requests")]
     if finding.rule in PREEMPTION_RULES:
         pages.insert(0, ("Preemptions explained", "preemptions"))
-    return "  ·  ".join(f"[{title}]({links.path(page, name)})" for title, name in pages)
+    ways = [f"[{title}]({links.path(page, name)})" for title, name in pages]
+    if finding.rule in RULES:
+        ways.append(f"[What the rule measures]({links.path(page, 'findings', rule=finding.rule)})")
+    return "  ·  ".join(ways)
 
 
 def _downloads(page: Page, finding: Finding) -> None:
@@ -251,8 +271,10 @@ def _downloads(page: Page, finding: Finding) -> None:
 
 @dialog("The finding as JSON")
 def _show_json(page: Page, finding: Finding) -> None:
-    documents = to_document(page.whole_diagnosis())["findings"]
-    own = next(each for each in documents if each["id"] == finding.id)
+    found = page.whole_diagnosis()
+    whole, said = with_life(page.log, found, time.time_ns(), is_closed=is_closed(page.log))
+    documents = to_document(whole, {name: each.document for name, each in said.items()})
+    own = next(each for each in documents["findings"] if each["id"] == finding.id)
     st.code(json.dumps(own, indent=2), language="json", height=520)
 
 
@@ -296,21 +318,18 @@ def _lacking(page: Page, finding: Finding) -> None:
         document.draw(page, [title, Bullets(tuple(dict.fromkeys(lacking)))], key="lacking")
 
 
-def _life(state: FindingState | None) -> None:
-    with _card("life", "Its life, as stored"):
-        if state is None:
-            st.caption(
-                "No life is stored: findings are followed while a collector runs, and by "
-                "`stepscope watch`."
-            )
-            return
-        document.table(words.life_table(state, time.time_ns()), key="life")
+def _life(life: Said) -> None:
+    with _card("life", TITLE):
+        shown = life_table(life)
+        if shown.rows:
+            document.table(shown, key="life")
+        if life.state is None:
+            st.caption(NOT_STORED)
 
 
-def _elsewhere(
-    page: Page, engine: EngineDiagnosis | None, wanted: str, state: FindingState | None
-) -> None:
+def _elsewhere(page: Page, engine: EngineDiagnosis | None, wanted: str, life: Said) -> None:
     """Says that a finding is not in this window, and where it is."""
+    state = life.state
     if state is None:
         known = ", ".join(each.id for each in engine.findings) if engine else ""
         states.card(
@@ -331,4 +350,4 @@ def _elsewhere(
     if st.button("Look at its window", key="its-window"):
         margin = max((end - state.opened_ts) // 2, 30_000_000_000)
         header.choose_window(state.opened_ts - margin, end + margin)
-    _life(state)
+    _life(life)

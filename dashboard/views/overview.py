@@ -6,7 +6,7 @@ import time
 
 import streamlit as st
 
-from dashboard import drawing, header, picking, states, verdict
+from dashboard import clock, drawing, header, picking, states, verdict
 from dashboard.charts.axis import TimeAxis
 from dashboard.charts.scrapes import scraped_load
 from dashboard.queries import scrapes
@@ -24,9 +24,9 @@ LAST_DIAGNOSIS = "last_diagnosis"
 def draw(page: Page) -> None:
     """Draws the page; on a live log the verdict and the charts keep themselves up to date."""
     states.lost(page)
-    st.fragment(_verdict, run_every=VERDICT_SECONDS if page.is_live else None)(page)
+    clock.repeated(_verdict, "verdict", VERDICT_SECONDS if page.is_live else None)(page)
     is_moving = page.is_live and not page.is_pinned
-    st.fragment(_charts, run_every=CHARTS_SECONDS if is_moving else None)(page)
+    clock.repeated(_charts, "charts", CHARTS_SECONDS if is_moving else None)(page)
 
 
 def _verdict(page: Page) -> None:
@@ -55,7 +55,7 @@ def _is_blank(engine: EngineDiagnosis) -> bool:
 def _say(page: Page, engine: EngineDiagnosis) -> None:
     verdict.band(page, engine)
     if engine.metrics is not None:
-        verdict.beside(engine)
+        verdict.beside(page, engine)
         states.no_steps(engine.metrics)
         return
     verdict.strip(page, engine)

@@ -7,26 +7,30 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dashboard import colours, header, links, states
+from dashboard import clock, colours, header, links, states
 from dashboard import preemption_words as words
 from dashboard.charts.evictions import GRID_CELLS, MAX_MARKS, cost_bar, eviction_map
 from dashboard.charts.lag import counter_lag
 from dashboard.colours import Theme
 from dashboard.queries import preemptions as queries
 from dashboard.session import Page
+from dashboard.starts import one_row
 from dashboard.untrusted import in_markdown
 from diagnose.accounting import Accounting
 from diagnose.diagnosis import EngineDiagnosis
 from diagnose.life import read_states
 from diagnose.life.shares import shares_words
 from diagnose.text.metric_report import account_line
-from diagnose.words import plural
+from diagnose.words import count, duration, plural
 from telemetry.errors import StepscopeError
 
 EVERY_SECONDS = 5
+MAX_HARDEST = 10
+LONGEST_LIST = 60
+"""Characters of the list of who got a request's blocks."""
 LEFT, RIGHT = 0.45, 0.55
 """Shares of the page's width of the two columns."""
-INSIDE = 62
+INSIDE = 44
 """Pixels of a column that are not its card's content."""
 STACKED_BELOW = 1120
 """Width of a page in pixels under which the columns stand under each other."""
@@ -36,7 +40,7 @@ def draw(page: Page) -> None:
     """Draws the page; on a live log it keeps itself up to date."""
     states.lost(page)
     is_moving = page.is_live and not page.is_pinned
-    st.fragment(_explain, run_every=EVERY_SECONDS if is_moving else None)(page)
+    clock.repeated(_explain, "explained", EVERY_SECONDS if is_moving else None)(page)
 
 
 def _explain(page: Page) -> None:
@@ -193,35 +197,34 @@ def _cost_colours(theme: Theme) -> list[str]:
 
 def _hardest(page: Page, num_affected: int) -> None:
     statement = queries.victims(page.scope)
-    victims = page.ask(statement)
+    victims = page.ask(statement).head(MAX_HARDEST)
     with st.container(border=True, key="card-hardest"):
         _title(page, "Hit hardest", {"Hit hardest": statement}, "hardest")
+        rows = [_victim(page, one_row(victims.iloc[[index]])) for index in range(len(victims))]
+        with st.container(key="doc-hardest-c1-c2-c3-c4-c5"):
+            st.table(rows, border="horizontal", hide_index=True, alt="Hit hardest")
         if num_affected > len(victims):
-            st.caption(f"Showing {len(victims):,} of {num_affected:,} requests, worst first.")
-        told = st.dataframe(
-            victims.assign(out=victims["out_ns"] / 1e6)[
-                ["request", "times", "tokens_lost", "recomputed", "out", "went_to", "request_id"]
-            ],
-            hide_index=True,
-            height=344,
-            row_height=31,
-            column_config={
-                "request": st.column_config.NumberColumn("request", format="%d"),
-                "request_id": st.column_config.TextColumn("its id"),
-                "times": st.column_config.NumberColumn("times", format="%d"),
-                "tokens_lost": st.column_config.NumberColumn("tokens lost", format="localized"),
-                "recomputed": st.column_config.NumberColumn("recomputed", format="localized"),
-                "out": st.column_config.NumberColumn("time out, ms", format="%.0f"),
-                "went_to": st.column_config.TextColumn("its blocks went to"),
-            },
-            on_select="rerun",
-            selection_mode="single-row",
-            key="victims",
-        )
-        st.caption("Choose a row to read that request's story.")
-    rows = told.selection.rows
-    if rows:
-        show_request(int(victims.iloc[rows[0]]["request"]))
+            every = f"[all requests]({links.path(page, 'requests')})"
+            st.caption(
+                f"Showing {len(victims):,} of {num_affected:,} requests, worst first: {every}."
+            )
+
+
+def _victim(page: Page, row: dict[str, Any]) -> dict[str, str]:
+    number = int(row["request"])
+    return {
+        "request": f"[{number}]({links.path(page, 'requests', request=str(number))})",
+        "times": f"**{_whole(row['times'])}**",
+        "tokens lost": _whole(row["tokens_lost"]),
+        "recomputed": _whole(row["recomputed"]),
+        "time out": duration(row["out_ns"]),
+        "its blocks went to": in_markdown(row["went_to"], LONGEST_LIST),
+        "its id": in_markdown(row["request_id"]),
+    }
+
+
+def _whole(value: Any) -> str:
+    return count(None if value is None else int(value))
 
 
 def _changes(page: Page, num_preemptions: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dashboard import header, recorder_data, states
+from dashboard import clock, header, recorder_data, states
 from dashboard import recorder_words as words
 from dashboard.charts.axis import TimeAxis
 from dashboard.charts.canvas import NO_GAPS, NO_STOPS, Canvas
@@ -18,7 +18,7 @@ from dashboard.recorder_data import RowCost
 from dashboard.session import Page
 from dashboard.starts import one_row
 from dashboard.timeline_data import SIDE_SPACE
-from dashboard.untrusted import in_markdown
+from dashboard.untrusted import in_markdown, prose_in_markdown
 from diagnose.diagnosis import EngineDiagnosis
 from diagnose.words import NOT_MEASURED, engine_hex, plural
 from telemetry.doctor.check import Check
@@ -39,7 +39,7 @@ def draw(page: Page) -> None:
     """Draws the page; on a live log it keeps itself up to date."""
     states.lost(page)
     is_moving = page.is_live and not page.is_pinned
-    st.fragment(_recorder, run_every=EVERY_SECONDS if is_moving else None)(page)
+    clock.repeated(_recorder, "recorder", EVERY_SECONDS if is_moving else None)(page)
 
 
 def _recorder(page: Page) -> None:
@@ -131,7 +131,7 @@ def _cards(page: Page, cover: dict[str, Any], engine: EngineDiagnosis | None) ->
 
 def _checks(checks: list[Check]) -> None:
     for check in checks:
-        name, text = in_markdown(check.name), in_markdown(check.text, 400)
+        name, text = in_markdown(check.name), prose_in_markdown(check.text)
         st.markdown(f"{MARKS[check.level]} **{name}** &nbsp; {text}")
 
 

@@ -7,15 +7,18 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dashboard import address, drawing, header, links, picking, states, story, story_data
+from dashboard import address, clock, drawing, header, links, picking, states, story, story_data
 from dashboard.charts.marks import PICKED
 from dashboard.queries import requests as queries
 from dashboard.session import Page
+from dashboard.style import ROW_PX, table_height
 from dashboard.untrusted import in_markdown
+from diagnose.words import NOT_MEASURED
 from telemetry.errors import StepscopeError
 
 EVERY_SECONDS = 5
 NAME = "request"
+FIND_PX = 460
 
 
 def draw(page: Page) -> None:
@@ -33,7 +36,7 @@ def draw(page: Page) -> None:
         elif number is None:
             _list(page)
         else:
-            st.fragment(_story, run_every=every)(page, number)
+            clock.repeated(_story, "story", every)(page, number)
     except StepscopeError as error:
         states.unreadable(error)
 
@@ -51,7 +54,10 @@ def _wanted() -> int | None:
 def _list(page: Page) -> None:
     st.markdown("### Requests, worst first")
     pattern = st.text_input(
-        "Find by number or id", key="find", placeholder="60, or a part of the caller's id"
+        "Find by number or id",
+        key="find",
+        placeholder="60, or a part of the caller's id",
+        width=FIND_PX,
     ).strip()[:100]
     statement = queries.worst_first(page.scope)
     rows = page.ask(statement, {"pattern": pattern})
@@ -62,19 +68,27 @@ def _list(page: Page) -> None:
     said = f"Showing {len(rows):,} of {total:,} requests, worst first."
     st.caption(f"{said} Choose a row to read its story.")
     told = st.dataframe(
-        rows.drop(columns="num_all"),
+        _whole_ms(rows.drop(columns="num_all")),
         hide_index=True,
-        height=620,
-        row_height=31,
+        height=table_height(len(rows), most=620),
+        row_height=ROW_PX,
         column_config=_columns(),
         on_select="rerun",
         selection_mode="single-row",
         key="requests",
+        placeholder=NOT_MEASURED,
+        alt=said,
     )
     literal = statement.replace("$pattern", "'" + pattern.replace("'", "''") + "'")
     header.links(page, {"Requests": literal}, "requests")
     if told.selection.rows:
         _go_to(int(rows.iloc[told.selection.rows[0]]["request"]))
+
+
+def _whole_ms(rows: pd.DataFrame) -> pd.DataFrame:
+    """Returns rows with their times in whole milliseconds; what is not known stays unknown."""
+    times = [name for name in rows.columns if name.endswith("_ms")]
+    return rows.assign(**{name: rows[name].round().astype("Int64") for name in times})
 
 
 def _columns() -> dict[str, Any]:
@@ -88,10 +102,10 @@ def _columns() -> dict[str, Any]:
         "priority": number("priority", format="%d"),
         "times": number("preempted", format="%d"),
         "tokens_lost": number("tokens lost", format="localized"),
-        "longest_pause_ms": number("longest pause, ms", format="%.0f"),
-        "queued_ms": number("queued, ms", format="%.0f"),
-        "first_token_ms": number("first token, ms", format="%.0f"),
-        "end_to_end_ms": number("end to end, ms", format="%.0f"),
+        "longest_pause_ms": number("longest pause, ms", format="localized"),
+        "queued_ms": number("queued, ms", format="localized"),
+        "first_token_ms": number("first token, ms", format="localized"),
+        "end_to_end_ms": number("end to end, ms", format="localized"),
         "ended": st.column_config.TextColumn("ended"),
     }
 

@@ -11,6 +11,7 @@ import streamlit as st
 from dashboard import asking, links, source, states
 from dashboard.asking import LIMITS, LONGEST_IN_ADDRESS, PREFIX, Question
 from dashboard.session import Page
+from dashboard.style import ROW_PX, table_height
 from dashboard.untrusted import in_markdown
 from diagnose.words import NOT_MEASURED, engine_hex, plural, stretch
 from telemetry.errors import StepscopeError
@@ -28,7 +29,9 @@ OWN = ("q", "sql", "of")
 """Parts of the address that name a question, beside its parameters."""
 START = "SELECT cause, count(*) AS preemptions\nFROM preemptions\nGROUP BY cause"
 OF_ONE_S_OWN = "a statement of your own"
-EDITOR_PX = 220
+EDITOR_PX, LARGEST_EDITOR_PX = 220, 460
+LINE_PX = 20
+"""Pixels of a line in the editor, and twice that around them."""
 MAX_TABLE_PX = 560
 
 
@@ -121,7 +124,12 @@ def _editor(saved: dict[str, SavedQuery]) -> Question:
     )
     if chosen and chosen != filled.saved:
         _load(saved[chosen])
-    text = st.text_area("Statement", filled.sql.strip(), key=f"sql_text-{number}", height=EDITOR_PX)
+    text = st.text_area(
+        "Statement",
+        filled.sql.strip(),
+        key=f"sql_text-{number}",
+        height=_editor_px(filled.sql.strip()),
+    )
     sql = text.strip()
     query = saved.get(chosen)
     values = _values(sql, query, dict(filled.values), number)
@@ -131,6 +139,11 @@ def _editor(saved: dict[str, SavedQuery]) -> Question:
     if query is not None and sql == query.sql.strip():
         return Question(query.sql, values, of_engine, query.name)
     return Question(sql, values, of_engine)
+
+
+def _editor_px(sql: str) -> int:
+    """Returns the height of an editor that shows the whole of a statement of usual length."""
+    return min(max(EDITOR_PX, LINE_PX * (sql.count("\n") + 3)), LARGEST_EDITOR_PX)
 
 
 def _titled(query: SavedQuery) -> str:
@@ -202,8 +215,8 @@ def _answer(page: Page, question: Question, query: SavedQuery | None) -> None:
     st.dataframe(
         asking.frame_of(table),
         hide_index=True,
-        height=min(MAX_TABLE_PX, 40 + 31 * max(table.num_rows, 1)),
-        row_height=31,
+        height=table_height(table.num_rows, most=MAX_TABLE_PX),
+        row_height=ROW_PX,
         placeholder=NOT_MEASURED,
         alt=f"The answer: {said}",
         key="asked-rows",
@@ -255,6 +268,6 @@ def _documented(lines: list[tuple[str, str]]) -> None:
     st.dataframe(
         [{"name": name, "what it is": doc} for name, doc in lines],
         hide_index=True,
-        row_height=31,
+        row_height=ROW_PX,
         column_config={"name": st.column_config.TextColumn(width="medium")},
     )

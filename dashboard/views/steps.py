@@ -6,16 +6,18 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import address, header, links, one_step, states
+from dashboard import address, clock, header, links, one_step, states
 from dashboard.one_step import NAME, go_to
 from dashboard.queries import header as window_queries
 from dashboard.queries import steps as queries
 from dashboard.queries.steps import Notable
 from dashboard.session import Page
+from dashboard.style import ROW_PX, table_height
 from diagnose.words import NOT_MEASURED, plural
 from telemetry.errors import StepscopeError
 
 EVERY_SECONDS = 5
+STEP_PX = 240
 KINDS = {
     Notable.EVICTED: "Most evictions",
     Notable.LONGEST: "Longest",
@@ -41,7 +43,7 @@ def draw(page: Page) -> None:
                 _nothing(page)
             return
         states.interrupted(page)
-        st.fragment(_list, run_every=EVERY_SECONDS if is_moving else None)(page)
+        clock.repeated(_list, "notable", EVERY_SECONDS if is_moving else None)(page)
     except StepscopeError as error:
         states.unreadable(error)
 
@@ -55,13 +57,24 @@ def _list(page: Page) -> None:
         _nothing(page)
         return
     st.markdown("### Steps worth a look, the most notable first")
-    chosen, wanted = st.columns([3, 1], vertical_alignment="bottom")
-    kind = chosen.segmented_control(
-        "Notable for", list(KINDS), default=Notable.EVICTED, format_func=KINDS.__getitem__, key="by"
-    )
-    number = wanted.number_input(
-        "Step", min_value=0, value=None, step=1, key="go", placeholder="a step's number"
-    )
+    with st.container(horizontal=True, horizontal_alignment="distribute"):
+        kind = st.segmented_control(
+            "Notable for",
+            list(KINDS),
+            default=Notable.EVICTED,
+            format_func=KINDS.__getitem__,
+            key="by",
+            width="content",
+        )
+        number = st.number_input(
+            "Step",
+            min_value=0,
+            value=None,
+            step=1,
+            key="go",
+            placeholder="a step's number",
+            width=STEP_PX,
+        )
     if number is not None:
         go_to(int(number))
     _table(page, kind or Notable.EVICTED)
@@ -90,8 +103,8 @@ def _table(page: Page, kind: Notable) -> None:
     told = st.dataframe(
         rows.drop(columns="num_all"),
         hide_index=True,
-        height=min(620, 40 + 31 * len(rows)),
-        row_height=31,
+        height=table_height(len(rows), most=620),
+        row_height=ROW_PX,
         column_config=_columns(),
         on_select="rerun",
         selection_mode="single-row",

@@ -9,11 +9,12 @@ import streamlit as st
 from dashboard import states, whatif_courses, whatif_data, whatif_hand_on, whatif_knob
 from dashboard.replays import DETECTED, Load, read_load
 from dashboard.session import Page
-from dashboard.untrusted import in_markdown
+from dashboard.untrusted import in_markdown, prose_in_markdown
 from dashboard.whatif_courses import MAIN
 from dashboard.whatif_data import CHARTED, SCAN_REPLAYS, Course
 from diagnose.incident.predictions import WhatIf
 from diagnose.reading import Scope
+from diagnose.replay.measures import Quantity
 from diagnose.replay.prediction import NUM_REPLAYS, Predicted, Prediction, Trust
 from diagnose.replay.rows import ReplayError
 from diagnose.replay.smallest import Step
@@ -29,6 +30,10 @@ from diagnose.replay.workload import Workload
 from diagnose.words import plural, signed_percent, time_of_day
 from telemetry.errors import StepscopeError
 
+ENOUGH_FOR_SECONDS = 0.1
+"""Seconds from which a time is told in them everywhere."""
+SMALLEST = 0.01
+"""Seconds that a column tells apart from none."""
 GOALS = {0.5: "half", 0.8: "80 %", 1.0: "all"}
 SIGNS = {
     Trust.FINE: ":green[✓]",
@@ -47,11 +52,12 @@ def draw(page: Page) -> None:
             return
         _page(page, _as_opened(page))
     except ReplayError as error:
+        why = str(error)
         st.markdown("### This window cannot be replayed")
         states.not_measured(
             "whatif",
             "what a change would do",
-            f"{in_markdown(str(error), 400)}.",
+            f"{prose_in_markdown(why[:1].upper() + why[1:])}.",
             "A window of a longer record needs every step of its own.",
         )
     except StepscopeError as error:
@@ -74,13 +80,14 @@ def _as_opened(page: Page) -> Scope:
 
 
 def _page(page: Page, scope: Scope) -> None:
+    detected = read_load(page, scope, DETECTED)  # first: nothing is drawn where it cannot be
     head = st.container()
     side, main = st.columns([1 - MAIN, MAIN], gap="small")
     with side, st.container(border=True, key="card-whatif-knob"):
         st.markdown("**Change one setting**")
         choice = whatif_knob.asked_for()
         name = whatif_knob.setting(choice)
-        clients = whatif_knob.clients(read_load(page, scope, DETECTED).workload)
+        clients = whatif_knob.clients(detected.workload)
         load = read_load(page, scope, clients)
         if not whatif_knob.may_replay(load.workload):
             return
@@ -132,11 +139,11 @@ def _trust(prediction: Prediction) -> None:
 
 
 def _trust_row(each: Predicted) -> dict[str, str]:
-    error = "–" if each.error is None else signed_percent(each.error)
+    error = "–" if each.error is None else _signed(each.error)
     return {
         "quantity": each.quantity.label,
-        "recorded": amount(each.quantity, each.recorded),
-        "replayed": amount(each.quantity, each.replayed),
+        "recorded": _amount(each.quantity, each.recorded),
+        "replayed": _amount(each.quantity, each.replayed),
         "error": f"{SIGNS[each.trust]} {error}",
     }
 
@@ -146,10 +153,12 @@ def _trust_row(each: Predicted) -> dict[str, str]:
 
 def _smallest(page: Page, load: Load, chosen: WhatIf | None) -> None:
     with st.container(border=True, key="card-whatif-smallest"):
-        title, ways = st.columns([3, 2], vertical_alignment="center")
-        title.markdown("**Smallest change, of those tried, that removes half, 80 %, all**")
-        if chosen is not None:
-            with ways:
+        with st.container(horizontal=True, horizontal_alignment="distribute"):
+            st.markdown(
+                "**Smallest change, of those tried, that removes half, 80 %, all**",
+                width="content",
+            )
+            if chosen is not None:
                 whatif_hand_on.draw(page, chosen)
         whatif_hand_on.say_what_is_in(page)
         steps = load.smallest()
@@ -178,7 +187,7 @@ def _step_row(step: Step, before: Step | None) -> dict[str, str]:
     return {
         "removes": f"**{GOALS.get(step.goal, f'{step.goal:.0%}')}**" if is_first else "",
         "setting": f"`{flag}`{dear}",
-        "preemptions": "–" if change is None else signed_percent(change),
+        "preemptions": "–" if change is None else _signed(change),
         **{_heading(prediction.of(name)): _told(prediction.of(name)) for name in list(CHARTED)[1:]},
         "needs": step.needs,
     }
@@ -189,4 +198,15 @@ def _heading(each: Predicted) -> str:
 
 
 def _told(each: Predicted) -> str:
-    return amount(each.quantity, each.predicted) if each.is_told else f":gray[{each.trust.value}]"
+    return _amount(each.quantity, each.predicted) if each.is_told else f":gray[{each.trust.value}]"
+
+
+def _amount(quantity: Quantity, value: float | None) -> str:
+    """Returns a value as it stands in a column: its times all in seconds, to be compared."""
+    if value is None or quantity.unit != "s" or value >= ENOUGH_FOR_SECONDS:
+        return amount(quantity, value)
+    return f"{value:.2f} s" if value >= SMALLEST or value == 0 else f"< {SMALLEST} s"
+
+
+def _signed(ratio: float) -> str:
+    return signed_percent(ratio).replace("-", "−")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from diagnose.diagnosis import EngineDiagnosis
 from diagnose.document import (
@@ -17,7 +17,8 @@ from diagnose.document import (
     code,
     strong,
 )
-from diagnose.finding import NO_FAULT
+from diagnose.finding import NO_FAULT, Finding
+from diagnose.life.said import NOTHING_SAID, SaidOf
 from diagnose.report import parts_not_in_use
 from diagnose.text.metric_report import calm_numbers
 from diagnose.words import NOT_MEASURED, count, duration, percent, plural
@@ -61,8 +62,13 @@ def calm_steps(engine: EngineDiagnosis) -> Iterator[tuple[Text, ...]]:
         yield "time in schedule()", f"{share} of engine time"
 
 
-def write_rest(engine: EngineDiagnosis, *, level: int) -> Iterator[Block]:
-    """Yields what is well, what was silenced and what is not known of an engine."""
+def write_rest(
+    engine: EngineDiagnosis, unknown: Sequence[Text] = (), *, level: int
+) -> Iterator[Block]:
+    """Yields what is well, what was silenced and what is not known of an engine.
+
+    `unknown` is what else is not known, beside what the engine's diagnosis says.
+    """
     well = [said for said in engine.healthy if said.is_used and said.rule != NO_FAULT]
     if well:
         rows = tuple((code(said.rule), said.name, said.number) for said in well)
@@ -72,7 +78,7 @@ def write_rest(engine: EngineDiagnosis, *, level: int) -> Iterator[Block]:
         yield Heading(level, "Silenced, and by what")
         yield Bullets(tuple(_silenced(engine)))
     yield Heading(level, "Not known")
-    unknown = (*engine.data_quality, *_unused(engine))
+    unknown = (*engine.data_quality, *_unused(engine), *unknown)
     lacking = _not_measured(engine)
     if not lacking and not unknown:
         yield Paragraph("Nothing that a rule asked for is missing.")
@@ -122,6 +128,15 @@ def _lacking_table(lacking: list[Lack]) -> Block:
     table = Table("Not measured", ("rule", "missing signal", "why"), rows)
     num_rules = sum(rules.count(",") + 1 for rules, _, _ in lacking)
     return Details(f"{plural(num_rules, 'rule')} not measured, and what each lacks", (table,))
+
+
+def unfollowed(findings: Sequence[Finding], said: SaidOf) -> Iterator[Text]:
+    """Yields of which findings no life is stored; nothing where there is one of each."""
+    rules = [each.rule for each in findings if said.get(each.id, NOTHING_SAID).state is None]
+    if rules:
+        why = ": findings are followed while a collector runs, and by "
+        named = strong(", ".join(rules))
+        yield ("Not stored: the life of ", named, why, code("stepscope watch"))
 
 
 def _unused(engine: EngineDiagnosis) -> Iterator[Text]:

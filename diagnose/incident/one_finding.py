@@ -22,6 +22,9 @@ from diagnose.document import (
 )
 from diagnose.finding import Action, Affected, Finding, Severity
 from diagnose.incident.moments import moments_of, spans_days
+from diagnose.life.listing import day_and_time
+from diagnose.life.said import NOTHING_SAID, Said
+from diagnose.life.table import TITLE, life_table
 from diagnose.reading import QueryLog, Scope, read_rows
 from diagnose.text.effects_text import amount_of
 from diagnose.text.finding_text import PREEMPTION_RULES, threshold_of
@@ -50,10 +53,18 @@ FROM preemptions WHERE {where} GROUP BY request
 
 
 def write_finding(
-    log: QueryLog, engine: EngineDiagnosis, finding: Finding, *, level: int
+    log: QueryLog,
+    engine: EngineDiagnosis,
+    finding: Finding,
+    said: Said = NOTHING_SAID,
+    *,
+    level: int,
 ) -> Iterator[Block]:
-    """Yields the blocks of a finding; its own sections have headings of `level`."""
-    yield Paragraph(_when(engine, finding))
+    """Yields the blocks of a finding; its own sections have headings of `level`.
+
+    `said` is what is stored of it.
+    """
+    yield Paragraph(_when(engine, finding, said))
     yield Paragraph(strong(finding.sentence))
     yield in_short(engine, finding)
     yield Heading(level, "What happened")
@@ -66,6 +77,10 @@ def write_finding(
         yield from who_paid(log, engine, finding)
     yield Heading(level, "What to do")
     yield from what_to_do(finding)
+    life = life_table(said)
+    if life.rows:
+        yield Heading(level, TITLE)
+        yield life
     lacking = [*finding.missing, *(set(finding.data_quality) - set(engine.data_quality))]
     if lacking:
         yield Heading(level, "What this finding lacks")
@@ -82,16 +97,18 @@ def window_of(engine: EngineDiagnosis, finding: Finding) -> Scope:
     return Scope(finding.engine, start, max(min(end + margin, engine.scope.end_ts), start + 1))
 
 
-def _when(engine: EngineDiagnosis, finding: Finding) -> Text:
+def _when(engine: EngineDiagnosis, finding: Finding, said: Said) -> Text:
     opened, cleared = finding.span.opened_ts, finding.span.cleared_ts
     end = engine.scope.end_ts if cleared is None else cleared
     state = "open" if cleared is None else "cleared"
     severity = badge(finding.severity)
+    life = strong(said.words) if said.is_silenced else said.words
     return (
         f"{stretch(opened, end)} ({duration(max(end - opened, 0))}) · ",
         strong(severity),
         f" · {state} · rule {finding.rule} v{finding.rule_version} · ",
         code(finding.id),
+        *((" · ", life) if said.words else ()),
     )
 
 
@@ -194,9 +211,20 @@ def _shares(finding: Finding) -> Iterator[Block]:
     total = sum(share.num for share in finding.shares)
     rows = [(share.name, f"{share.num:,.1f}", percent(share.ratio)) for share in finding.shares]
     rows.append(("all", f"{total:,.1f}", percent(sum(s.ratio for s in finding.shares))))
-    yield Paragraph("What each change accounts for; the shares add up to all of it:")
+    yield Paragraph(_whose_shares(finding, total))
     yield Table(
         "Shares of the causes", ("change", "count", "share"), tuple(rows), frozenset({1, 2})
+    )
+
+
+def _whose_shares(finding: Finding, total: float) -> str:
+    """Returns of what the shares are: this look's, or those that an analyst stored before."""
+    if finding.shared_ts is None:
+        return "What each change accounts for; the shares add up to all of it:"
+    until = day_and_time(finding.shared_ts)
+    return (
+        f"What each change accounts for, as the analyst replayed and stored it; the shares add up "
+        f"to the {total:,.0f} that there were until {until}:"
     )
 
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from diagnose.document import Block, Bullets, Heading, Paragraph, Table, Text, code, strong
-from diagnose.reading import Scope
-from diagnose.replay.prediction import Changed, Predicted, Prediction, Trust
+from diagnose.reading import QueryLog, Scope
+from diagnose.replay.asked import Clients, read_asked
+from diagnose.replay.prediction import Changed, Predicted, Prediction, Trust, predict
+from diagnose.replay.settable import Changes
 from diagnose.replay.whatif_words import (
     amount,
     band,
@@ -20,6 +23,10 @@ from diagnose.replay.whatif_words import (
     headline,
 )
 from diagnose.words import NOT_MEASURED, plural, signed_percent, stretch
+
+if TYPE_CHECKING:
+    from diagnose.diagnosis import EngineDiagnosis
+    from diagnose.window import Window
 
 TOLD = (
     "num_preemptions",
@@ -38,6 +45,33 @@ class WhatIf:
 
     scope: Scope
     prediction: Prediction
+
+
+def foresee(
+    log: QueryLog,
+    engine: EngineDiagnosis,
+    window: Window,
+    changes: Changes,
+    clients: Clients | None = None,
+    *,
+    is_whole: bool,
+) -> WhatIf:
+    """Returns what changes would do to the load of an engine that was diagnosed.
+
+    Args:
+        log: what it was diagnosed from.
+        engine: its diagnosis.
+        window: the window of that.
+        changes: the settings, by name.
+        clients: how clients behave; as was detected if `None`.
+        is_whole: the window is all of a closed log.
+
+    Raises:
+        ReplayError: the log lacks what a replay needs.
+        ValueError: a change or a number of clients is not possible; the message says why.
+    """
+    workload = read_asked(log, engine.scope.engine, window, clients, is_whole=is_whole)
+    return WhatIf(scope=engine.scope, prediction=predict(workload, changes))
 
 
 def write_whatifs(whatifs: Sequence[WhatIf], *, level: int) -> Iterator[Block]:

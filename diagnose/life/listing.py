@@ -173,15 +173,16 @@ def _said(state: FindingState, now: int) -> list[str]:
 
 def acknowledged_words(by: str | None, ts: int, note: str | None) -> str:
     """Returns who knows of a finding, since when and why."""
-    return f"acknowledged by {harmless(by)} at {_day_and_time(ts)}{_noted(note)}"
+    return f"acknowledged by {harmless(by)} at {day_and_time(ts)}{_noted(note)}"
 
 
 def silenced_words(by: str | None, until_ts: int, note: str | None) -> str:
     """Returns who silenced a finding, until when and why."""
-    return f"silenced by {harmless(by)} until {_day_and_time(until_ts)}{_noted(note)}"
+    return f"silenced by {harmless(by)} until {day_and_time(until_ts)}{_noted(note)}"
 
 
-def _day_and_time(ts: int) -> str:
+def day_and_time(ts: int) -> str:
+    """Returns a moment: `2026-11-30 14:00:00 UTC`."""
     return f"{utc(ts):%Y-%m-%d} {time_of_day(ts, 0)} UTC"
 
 

@@ -1,27 +1,35 @@
-"""What people have said of the findings of a diagnosis: which are known, which are silenced.
+"""What is stored of the findings of a diagnosis: their life, their shares, what people said.
 
-A silence need not name a finding that is stored: it is of a rule, an engine, or both.
+One place for all who tell it: `stepscope diagnose`, the reports and the dashboard's pages. A
+silence need not name a finding that is stored: it is of a rule, an engine, or both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from diagnose.diagnosis import Diagnosis
 from diagnose.finding import Finding
-from diagnose.life.listing import acknowledged_words, silenced_words
+from diagnose.life.listing import acknowledged_words, day_and_time, ended_words, silenced_words
 from diagnose.life.state import FindingState, Silence, read_silences, read_states
 from diagnose.reading import QueryLog
-from diagnose.words import iso
+from diagnose.words import harmless, iso
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What holds of one finding at a moment. `state` is `None` where nothing of it is stored."""
+    """What holds of one finding at a moment. `state` is `None` where nothing of it is stored.
+
+    `silence` is in force then; `None` where none is. `cleared_ts` is when the finding cleared, as
+    the diagnosis sees it: who follows findings waits for a while before saying so, and the record
+    may have ended meanwhile.
+    """
 
     state: FindingState | None = None
     silence: Silence | None = None
+    cleared_ts: int | None = None
 
     @property
     def is_silenced(self) -> bool:
@@ -40,8 +48,23 @@ class Said:
         return lines
 
     @property
+    def words(self) -> str:
+        """How it goes on and whether somebody knows of it, in a few words; empty for nothing."""
+        words, state, silence = [], self.state, self.silence
+        if state is not None and state.status == "flapping":
+            words.append("comes and goes")
+        if state is not None and state.status == "ended" and self.cleared_ts is None:
+            words.append(ended_words(state))
+        if state is not None and state.acknowledged_ts is not None:
+            words.append(f"acknowledged by {harmless(state.acknowledged_by)}")
+        if silence is not None:
+            until = day_and_time(silence.until_ts)
+            words.append(f"silenced by {harmless(silence.author)} until {until}")
+        return " · ".join(words)
+
+    @property
     def document(self) -> dict[str, Any]:
-        """The same for machines."""
+        """Who said what, for machines."""
         state, silence = self.state, self.silence
         acknowledged = silenced = None
         if state is not None and state.acknowledged_ts is not None:
@@ -61,24 +84,84 @@ SaidOf = Mapping[str, Said]
 """By the finding's id; a finding that is not there is one of which nobody said anything."""
 
 
-def read_said(log: QueryLog, findings: Iterable[Finding], now: int) -> dict[str, Said]:
-    """Returns what people said of findings, as it holds now (wall clock)."""
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """All that a log remembers of findings, and the silences in force, as read at one moment."""
+
+    states: tuple[FindingState, ...]
+    silences: tuple[Silence, ...]
+
+    def of(self, found: Finding | FindingState) -> Said:
+        """Returns what holds of a finding."""
+        silence = _longest(self.silences, found)
+        if isinstance(found, FindingState):
+            return Said(state=found, silence=silence)
+        state = next((state for state in self.states if state.finding == found.id), None)
+        return Said(state=state, silence=silence, cleared_ts=found.span.cleared_ts)
+
+
+def read_lives(log: QueryLog, now: int, *, is_closed: bool = False) -> Lives:
+    """Returns what a log remembers of findings, as it holds now (wall clock).
+
+    Args:
+        log: the log.
+        now: the moment.
+        is_closed: nobody writes the log any more, so that nothing of it is open now.
+    """
+    return Lives(tuple(read_states(log, is_closed=is_closed)), tuple(read_silences(log, now)))
+
+
+def read_said(
+    log: QueryLog, findings: Iterable[Finding], now: int, *, is_closed: bool = False
+) -> dict[str, Said]:
+    """Returns what is stored and said of findings; the arguments are those of `read_lives`."""
     found = list(findings)
     if not found:
         return {}
-    states = {state.finding: state for state in read_states(log)}
-    silences = read_silences(log, now)
-    return {
-        finding.id: Said(state=states.get(finding.id), silence=_longest(silences, finding))
-        for finding in found
-    }
+    lives = read_lives(log, now, is_closed=is_closed)
+    return {finding.id: lives.of(finding) for finding in found}
 
 
-def _longest(silences: Iterable[Silence], finding: Finding) -> Silence | None:
+def with_life(
+    log: QueryLog, diagnosis: Diagnosis, now: int, *, is_closed: bool = False
+) -> tuple[Diagnosis, dict[str, Said]]:
+    """Returns a diagnosis with the shares that are stored, and what is said of its findings.
+
+    The other arguments are those of `read_lives`.
+    """
+    said = read_said(log, diagnosis.findings, now, is_closed=is_closed)
+    engines = tuple(
+        replace(engine, findings=tuple(_completed(engine.findings, said)))
+        for engine in diagnosis.engines
+    )
+    return replace(diagnosis, engines=engines), said
+
+
+def _completed(findings: Sequence[Finding], said: SaidOf) -> Iterable[Finding]:
+    return (with_stored_shares(each, said.get(each.id, NOTHING_SAID).state) for each in findings)
+
+
+def with_stored_shares(finding: Finding, state: FindingState | None) -> Finding:
+    """Returns a finding with the shares that are stored of it, where it has none of its own.
+
+    Not every look replays: the analyst beside the collector did. Shares of another opening are not
+    its own.
+    """
+    if finding.shares or state is None or not state.shares or not _overlap(finding, state):
+        return finding
+    return replace(finding, shares=state.told_shares, shared_ts=state.shared_ts)
+
+
+def _overlap(finding: Finding, state: FindingState) -> bool:
+    begins = finding.span.cleared_ts is None or state.opened_ts <= finding.span.cleared_ts
+    return begins and (state.cleared_ts is None or finding.span.opened_ts <= state.cleared_ts)
+
+
+def _longest(silences: Iterable[Silence], found: Finding | FindingState) -> Silence | None:
     """Returns the silence that names a finding for longest."""
     own = [
         silence
         for silence in silences
-        if silence.rule in (None, finding.rule) and silence.engine in (None, finding.engine)
+        if silence.rule in (None, found.rule) and silence.engine in (None, found.engine)
     ]
     return max(own, key=lambda silence: silence.until_ts, default=None)

@@ -91,6 +91,12 @@ class FindingState:
         )
 
     @property
+    def shared_ts(self) -> int | None:
+        """Up to which moment its shares were replayed; `None` where that is not stored."""
+        stored = self.document.get("shared_ts")
+        return stored if isinstance(stored, int) and not isinstance(stored, bool) else None
+
+    @property
     def document(self) -> dict[str, Any]:
         """The whole finding as it was last told: one of `diagnose --json`'s `findings`."""
         found: dict[str, Any] = json.loads(self.body or "{}")

@@ -14,8 +14,8 @@ same log by `step_features`, with what comes on a `timeline`: `simulated_clients
 `simulated_runner` knows their texts (in an `arena`) and `simulated_drafts`, `simulated_transfers`
 bring and take KV by a `simulated_connector` or `simulated_store`; `outcome` is what became of it,
 in the quantities of `measures`. `prediction` compares two loads, `smallest` looks for the least
-change of a setting; `settable` is what can be changed, and the modules
-`whatif_...` say it in words, as a table, as JSON.
+change of a setting; `settable` is what can be changed, `asked` reads what a command line asks for,
+and the modules `whatif_...` say it in words, as a table, as JSON.
 """
 
 from __future__ import annotations

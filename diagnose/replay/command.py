@@ -27,8 +27,8 @@ def add_whatif(
         epilog="exit codes: 0 fine, 2 usage, 3 the log cannot be replayed",
     )
     parser.add_argument(
-        "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE",
-        help="a setting to change; may be given several times",
+        "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE[,...]",
+        help="settings to change, all together; may be given several times",
     )  # fmt: skip
     parser.add_argument(
         "--scan", metavar="NAME[=V1,V2,...]",
@@ -74,8 +74,7 @@ def run_whatif(args: argparse.Namespace) -> int:
 
 
 def _workload_of(log: Any, args: argparse.Namespace) -> Workload:
-    from diagnose.replay.edits import with_clients
-    from diagnose.replay.recorded_load import read_workload
+    from diagnose.replay.asked import parse_clients, read_asked
     from diagnose.window import choose_window, parse_duration
 
     if args.replays < 1:
@@ -86,14 +85,7 @@ def _workload_of(log: Any, args: argparse.Namespace) -> Workload:
     window = choose_window(log, since_ns, is_live=log.is_live)
     engine = _engine_of(log, args.engine)
     is_whole = args.since is None and not log.is_live
-    start = None if is_whole else window.start_ts
-    workload = read_workload(log, engine, start, window.end_ts)
-    if args.clients is None:
-        return workload
-    kind, _, number = args.clients.partition(":")
-    if kind not in ("open", "closed") or (number and not number.isdecimal()):
-        raise ValueError(f"--clients is {args.clients!r}: it takes open, closed or closed:N")
-    return with_clients(workload, kind, int(number) if number else None)
+    return read_asked(log, engine, window, parse_clients(args.clients), is_whole=is_whole)
 
 
 def _engine_of(log: QueryLog, wanted: str | None) -> int:
@@ -119,14 +111,14 @@ def _engine_of(log: QueryLog, wanted: str | None) -> int:
 def _print(workload: Workload, args: argparse.Namespace) -> None:
     import json
 
+    from diagnose.replay.asked import parse_changes
     from diagnose.replay.prediction import Replays, predict
-    from diagnose.replay.settable import parse_setting
     from diagnose.replay.smallest import smallest_changes
     from diagnose.replay.whatif_json import whatif_json
     from diagnose.replay.whatif_text import write_prediction, write_scan, write_smallest
     from diagnose.text.lines import print_report
 
-    changes: dict[str, Any] = dict(parse_setting(text) for text in args.settings)
+    changes = parse_changes(args.settings)
     if args.without:
         changes["without"] = tuple(args.without)
     before = Replays.of(workload, args.replays)

@@ -59,7 +59,7 @@ def _body(report: Report, finding: Finding, accounting: Accounting) -> None:
     cause = f"{finding.cause.sentence} (confidence {finding.confidence.level}: "
     report.wrapped(f"{cause}{finding.confidence.why})", _LABEL, label="  cause")
     if finding.shares:
-        report.wrapped(shares_line(finding.shares), _LABEL, label="  shares")
+        report.wrapped(told_shares(finding), _LABEL, label="  shares")
     if finding.chain:
         _chain(report, finding.chain)
     if finding.rule in PREEMPTION_RULES:
@@ -93,6 +93,14 @@ def shares_line(shares: tuple[Share, ...]) -> str:
     total = round(sum(share.num for share in shares))
     parts = [f"{share.name} {round(100 * share.ratio)} %" for share in shares]
     return f"{', '.join(parts)} of {total:,}"
+
+
+def told_shares(finding: Finding) -> str:
+    """Returns a finding's shares in a line; of stored ones also until when they were worked out."""
+    told = shares_line(finding.shares)
+    if finding.shared_ts is None:
+        return told
+    return f"{told} (stored by the analyst, until {time_of_day(finding.shared_ts)})"
 
 
 def _chain(report: Report, chain: tuple[Link, ...]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dashboard import colours
-from tests.dashboard.browsing import CANVAS, MILLISECONDS, Visit, needs_chromium
+from tests.dashboard.browsing import CANVAS, MILLISECONDS, Visit, needs_chromium, turn_to
 from tests.dashboard.serving import Served, dashboard
 
 pytestmark = [pytest.mark.browser, needs_chromium]
@@ -80,7 +80,7 @@ def test_the_path_leads_from_the_verdict_to_the_requests(visit: Visit) -> None:
     visit.page.get_by_role("button", name="preemptions explained").click()
     visit.page.get_by_text("Newer requests paid for older ones.").wait_for()
     visit.wait_for_charts()
-    visit.page.get_by_role("link", name="Requests").click()
+    turn_to(visit.page, "Requests")
     visit.page.get_by_text("Showing 84 of 84 requests, worst first.").wait_for()
     visit.page.wait_for_selector("[data-testid=stDataFrame] canvas")
     assert visit.complaints == []

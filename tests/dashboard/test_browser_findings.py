@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dashboard import colours
-from tests.dashboard.browsing import Visit, needs_chromium
+from tests.dashboard.browsing import Visit, needs_chromium, turn_to
 from tests.dashboard.serving import Served, dashboard
 
 pytestmark = [pytest.mark.browser, needs_chromium]
@@ -48,7 +48,7 @@ def test_a_report_can_be_taken_along_in_both_forms(browser: Any, served: Served)
 
 def test_the_list_opens_a_finding_and_takes_it_back(browser: Any, served: Served) -> None:
     visit = Visit(browser, served, "dark")
-    visit.page.get_by_role("link", name="Findings").click()
+    turn_to(visit.page, "Findings")
     visit.page.get_by_text("1 finding, cleared;").wait_for()
     visit.page.get_by_role("button", name="Open", exact=True).click()
     visit.page.wait_for_url("**finding=kvp-*")

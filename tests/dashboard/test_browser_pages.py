@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dashboard import colours
-from tests.dashboard.browsing import Visit, needs_chromium
+from tests.dashboard.browsing import Visit, needs_chromium, turn_to
 from tests.dashboard.serving import Served, dashboard
 
 pytestmark = [pytest.mark.browser, needs_chromium]
@@ -33,7 +33,7 @@ def visit(browser: Any, served: Served) -> Iterator[Visit]:
 @pytest.mark.parametrize("theme", ["dark", "light"])
 def test_the_gap_is_hatched(browser: Any, served: Served, theme: colours.Theme) -> None:
     visit = Visit(browser, served, theme)
-    visit.page.get_by_role("link", name="Recorder").click()
+    turn_to(visit.page, "Recorder")
     visit.page.get_by_text("10.3 % of steps are missing in 1 gap").wait_for()
     visit.page.wait_for_selector(f'svg.marks [fill="{colours.USEFUL.of(theme)}"]')
     visit.page.wait_for_selector(f'svg.marks [stroke="{colours.MUTED.of(theme)}"]')
@@ -56,7 +56,7 @@ def test_the_keyboard_alone_asks_and_the_link_asks_again(
 ) -> None:
     expect = pytest.importorskip("playwright.sync_api").expect
     page = visit.page
-    page.get_by_role("link", name="SQL").click()
+    turn_to(page, "SQL")
     editor = page.get_by_label("Statement")
     editor.wait_for()
     tab_to(visit, editor)
@@ -79,7 +79,7 @@ def test_the_keyboard_alone_asks_and_the_link_asks_again(
 
 def test_show_sql_opens_in_sql(visit: Visit, served: Served) -> None:
     page = visit.page
-    page.get_by_role("link", name="Steps").click()
+    turn_to(page, "Steps")
     page.get_by_role("button", name="Show SQL").click()
     page.get_by_role("button", name="Open in SQL").click()
     page.wait_for_url("**/sql?**")

@@ -21,7 +21,7 @@ from diagnose.watch.payloads import generic
 from diagnose.words import engine_hex
 from telemetry.store import open_log
 from tests.dashboard import logs
-from tests.dashboard.browsing import CANVAS, MILLISECONDS, Visit, needs_chromium
+from tests.dashboard.browsing import CANVAS, MILLISECONDS, Visit, needs_chromium, turn_to
 from tests.dashboard.serving import Served, dashboard
 from tests.diagnose.watch.stored import notice_of
 
@@ -86,6 +86,17 @@ def half_of(finding: Finding) -> dict[str, str]:
 
 def asked(parts: dict[str, str]) -> str:
     return "&".join(f"{name}={value}" for name, value in parts.items())
+
+
+def test_a_button_that_is_pressed_while_the_load_is_replayed_leads_on(
+    visit: Visit, served: Served, finding: Finding
+) -> None:
+    window = asked(half_of(finding))
+    visit.page.goto(f"{served.url}/findings?{window}")
+    visit.page.get_by_text("Replaying the load").wait_for()
+    visit.page.get_by_role("button", name="Open").first.click()
+    visit.page.wait_for_url(lambda url: "finding=" in url)
+    visit.page.locator(".st-key-card-short").wait_for()
 
 
 def test_an_alert_leads_by_clicks_to_the_story_of_a_victim(
@@ -160,9 +171,9 @@ def test_two_visitors_with_other_windows_do_not_disturb_each_other(
     chips = [window_chip(page).inner_text() for page in (mine, yours)]
     assert said[0] != said[1]
     assert chips[0] != chips[1]
-    mine.get_by_role("link", name="Requests").click()
+    turn_to(mine, "Requests")
     mine.get_by_text("requests, worst first.").wait_for()
-    yours.get_by_role("link", name="Recorder").click()
+    turn_to(yours, "Recorder")
     yours.get_by_role("heading", name="The record is whole").wait_for()
     for page, before in ((mine, chips[0]), (yours, chips[1])):
         expect(window_chip(page)).to_have_text(before)

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -25,6 +26,7 @@ from diagnose.reading import NS
 from tests.telemetry.log_builder import START
 
 STOPS = pd.DataFrame({"x": [0.0, 500.0], "readout": ["one", "two"]})
+EVENTS = pd.DataFrame({"x": [100.0], "kind": ["engine_started"]})
 GAP = pd.DataFrame({"x": [400.0], "x2": [600.0], "num_missing": [152]})
 
 
@@ -232,6 +234,19 @@ def test_preemptions_of_no_known_cause_are_hatched() -> None:
     strokes = panel.to_dict()["layer"][1]
     assert strokes["mark"]["shape"] == "M-1,1L1,-1"
     assert data_of(panel.to_dict(), 1)
+
+
+@pytest.mark.parametrize(("events", "is_higher"), [(None, False), (EVENTS, True)])
+def test_bars_leave_room_for_the_names_of_events(
+    events: pd.DataFrame | None, is_higher: bool
+) -> None:
+    bars = pd.DataFrame({"x": [0.0], "cause": ["kv_full"], "n": [7]})
+    panel = work.preemptions(
+        replace(canvas(), events=events), bars, totals={"kv_full": 7}, fact="", bin_ns=NS // 10
+    ).to_dict()
+    scales = [layer["encoding"].get("y", {}).get("scale") for layer in panel["layer"]]
+    (top,) = {scale["domain"][1] for scale in scales if scale and "domain" in scale}
+    assert (top > 7) is is_higher
 
 
 def test_no_preemptions_are_no_error() -> None:

@@ -16,6 +16,7 @@ from dashboard.checks import Check, all_checks, shape_of
 from dashboard.queries import panels
 from diagnose.diagnosis import diagnose
 from diagnose.finding import Severity
+from diagnose.rules import RULES
 from engine.config import KVConnectorConfig
 from telemetry.store import open_log
 from tests.dashboard import logs
@@ -56,8 +57,21 @@ def test_a_storm_is_found_where_it_shows(storm: dict[str, Check]) -> None:
 
 
 def test_what_is_well_says_its_number(storm: dict[str, Check]) -> None:
-    assert storm["Sequence slots"] == Check("Sequence slots", "healthy", "at most 28 of 32 used")
+    slots = storm["Sequence slots"]
+    assert (slots.outcome, slots.number) == ("healthy", "at most 28 of 32 used")
     assert storm["Recorder"].number.endswith("steps, 0 dropped")
+
+
+def test_every_check_but_the_recorder_s_and_what_is_not_in_use_names_a_rule_with_a_page(
+    storm: dict[str, Check],
+) -> None:
+    nameless = {name for name, check in storm.items() if check.rule not in RULES}
+    assert nameless == {"Recorder", "KV connector, LoRA, drafts"}
+
+
+def test_what_is_found_leads_to_its_finding(storm: dict[str, Check]) -> None:
+    leads = {name for name, check in storm.items() if check.finding is not None}
+    assert leads == {name for name, check in storm.items() if check.outcome == "found"}
 
 
 def test_what_is_not_in_use_is_still_there(storm: dict[str, Check]) -> None:

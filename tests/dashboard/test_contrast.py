@@ -41,7 +41,8 @@ SCRIPT = Path(__file__).with_name("contrast.js").read_text()
 BODY = SCRIPT[SCRIPT.index("() =>") :]
 ADDRESSES = (
     *("overview", "preemptions", "requests", "requests?request=1", "steps", "steps?step=1"),
-    *("whatif", "findings", "recorder", "sql?q=preemptions-by-minute", "sql?sql=FROM+nothing"),
+    *("whatif", "findings", "findings?rule=kv-preemption-thrash", "recorder"),
+    *("sql?q=preemptions-by-minute", "sql?sql=FROM+nothing"),
 )
 
 

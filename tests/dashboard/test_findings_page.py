@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard.finding_words import headline, with_stored_shares
+from dashboard.finding_words import headline
 from dashboard.source import ROOT_VARIABLE
 from diagnose.diagnosis import diagnose
 from diagnose.finding import Finding
 from diagnose.life import read_states
+from diagnose.life.said import with_stored_shares
 from diagnose.reading import NS
 from telemetry.store import open_log
 from tests.dashboard import logs
@@ -221,6 +222,19 @@ def test_a_finding_without_shares_takes_those_that_are_stored_of_it(followed_log
 
 def test_a_closed_log_says_that_it_was_open_when_the_record_ended(followed_log: Path) -> None:
     assert "open when the record ended" in tables(one(followed_log))
+
+
+def test_a_silence_of_what_nobody_followed_is_marked(
+    tmp_path: Path, storm_log: Path, show: Show
+) -> None:
+    builder, finding = logs.storm().builder(), finding_of(storm_log)
+    quiet = {"author": "lee", "finding": None, "until_ts": time.time_ns() + 3600 * NS}
+    told(builder, finding, "silenced", **quiet)
+    show(logs.write_log(tmp_path, builder))
+    assert "silenced by lee until" in said(run(findings))
+    test = run(findings, finding=finding.id)
+    assert "silenced by lee until" in said(test)
+    assert "No life is stored" in said(test)
 
 
 @pytest.mark.parametrize("page", [overview, findings])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dashboard import drawing, first_look, session
+from dashboard import drawing, first_look, replaying, session
 
 Show = Callable[[Path], None]
 
@@ -44,7 +44,7 @@ def test_verdict_panels_and_replay_are_there_before_the_first_visit(
     assert engine.findings[0].shares
     for theme in ("light", "dark"):
         assert len(drawing.timeline_of(replace(page, theme=theme), engine).statements) > 7
-    page.work_out()  # would spin and draw the page anew
+    assert replaying.begin(page) is None
 
 
 def test_a_log_without_preemptions_is_not_replayed(

@@ -132,10 +132,29 @@ def test_the_page_follows_the_engine_by_itself(
     engine: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     with dashboard(tmp_path / "log") as served, browsing.chromium() as browser:
-        visit = browsing.Visit(browser, served, "dark", is_live=True)
+        visit = browsing.Visit(browser, served, "dark")
         visit.wait_for_charts()
         chip = visit.page.locator(".st-key-chip-window").first
         before = num_steps(chip.inner_text())
         until(lambda: num_steps(chip.inner_text()) > before)
+        assert visit.complaints == []
+        assert engine.poll() is None
+
+
+@pytest.mark.browser
+@browsing.needs_chromium
+def test_a_button_leads_on_whatever_is_being_drawn(
+    engine: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    with dashboard(tmp_path / "log") as served, browsing.chromium() as browser:
+        visit = browsing.Visit(browser, served, "dark")
+        for pause in range(3):
+            button = visit.page.get_by_role("button", name="Report", exact=True)
+            button.wait_for()
+            visit.page.wait_for_timeout(800 * pause)  # another moment between two drawings
+            button.click()
+            visit.page.get_by_text("Why we believe it").wait_for()
+            browsing.turn_to(visit.page, "Overview")
+        visit.wait_for_charts()
         assert visit.complaints == []
         assert engine.poll() is None

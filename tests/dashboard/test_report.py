@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
+import json
 import re
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -24,11 +27,13 @@ from diagnose.document import (
     code,
     strong,
 )
-from diagnose.reading import Scope
-from stepscope import main
+from diagnose.reading import NS, Scope
+from stepscope import build_parser, main
 from telemetry.store import open_log
+from telemetry.store.posting import post_findings
 from tests.dashboard.browsing import needs_chromium
 from tests.dashboard.logs import storm, write_log
+from tests.telemetry.posts import change, saying
 
 HOSTILE = "\"'><script>alert(1)</script><img src=//evil.example/x onerror=alert(1)>\x1b[31m\u202e"
 
@@ -237,6 +242,129 @@ def test_an_unknown_finding_names_those_that_there_are(
 ) -> None:
     assert main(["report", "--log", str(storm_log), "--finding", "nope"]) == 2
     assert re.search(r"no finding 'nope' .*there are kvp-", capsys.readouterr().err)
+
+
+# ------------------------------------------------------------------- what is stored of the finding
+
+
+@pytest.fixture
+def silenced_log(tmp_path: Path) -> Path:
+    """A storm, whose finding was stored, and silenced for an hour."""
+    log = write_log(tmp_path / "silenced", storm(num_requests=30).builder())
+    with open_log(log) as opened:
+        (finding,) = diagnose(opened, effort="none").findings
+    place = {"engine": finding.engine, "rule": finding.rule}
+    stored = {"finding": finding.id, "opened_ts": finding.span.opened_ts}
+    until_ts = time.time_ns() + 3600 * NS
+    quiet = saying("silenced", until_ts=until_ts, author="<b>lee", note="load | test", **place)
+    post_findings(log, [change(**place, **stored), quiet])
+    return log
+
+
+def test_both_forms_tell_the_life_of_a_finding_and_mark_what_is_silenced(
+    silenced_log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = Reading(report_of(silenced_log)).said()
+    assert main(["report", "--log", str(silenced_log), "--markdown"]) == 0
+    markdown = capsys.readouterr().out
+    for text in (page, html.unescape(markdown).replace("\\", "")):
+        assert "Its life, as stored" in text
+        assert "First opened" in text
+        assert re.search(r"silenced by <b>lee until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", text)
+        assert "by <b>lee: load | test" in text
+
+
+def test_diagnose_and_report_agree_on_the_markdown(
+    silenced_log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diagnose", "--log", str(silenced_log), "--markdown"]) == 0
+    told = capsys.readouterr().out
+    assert main(["report", "--log", str(silenced_log), "--markdown"]) == 0
+    assert capsys.readouterr().out == told
+
+
+# -------------------------------------------------------------------------------------- the what-if
+
+
+@pytest.fixture(scope="module")
+def small_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A storm of few requests: it is replayed many times."""
+    return write_log(tmp_path_factory.mktemp("small"), storm(num_requests=30).builder())
+
+
+def report(log: Path, *words: str) -> int:
+    return main(["report", "--log", str(log), "--markdown", *words])
+
+
+def test_a_what_if_in_the_report_is_the_one_that_whatif_tells(
+    small_log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--set", "max_num_seqs=9,watermark=0.05", "--clients", "open"]
+    assert main(["whatif", "--log", str(small_log), "--json", *asked]) == 0
+    (told,) = json.loads(capsys.readouterr().out)["predictions"]
+    path = tmp_path / "report.html"
+    assert main(["report", "--log", str(small_log), *asked, "--output", str(path)]) == 0
+    page = Reading(path.read_text()).said()
+    assert "What a change would do" in page
+    assert told["headline"] in page
+    assert "; requests arrive when they did." in page
+    assert "--max-num-seqs 9 --watermark 0.05" in page
+
+
+def test_a_what_if_goes_with_the_report_of_one_finding(
+    small_log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_log(small_log) as log:
+        (finding,) = diagnose(log, effort="none").findings
+    assert report(small_log, "--finding", finding.id, "--set", "max-num-seqs=9") == 0
+    assert "## What a change would do" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--set", "swap_space=4"), "cannot be changed: choose max_num_seqs"),
+        (("--set", "max_num_seqs"), "has no value: write max_num_seqs=VALUE"),
+        (("--set", "watermark=2"), "it is a share of the pool, from 0 to below 1"),
+        (("--set", "max_num_seqs=6", "--clients", "shy"), "it takes open, closed or closed:N"),
+        (("--clients", "open"), "give --set NAME=VALUE"),
+    ],
+)
+def test_a_what_if_that_cannot_be_is_a_usage_error(
+    small_log: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
+) -> None:
+    assert report(small_log, *words) == 2
+    told = capsys.readouterr()
+    assert message in told.err
+    assert told.out == ""
+
+
+def test_scrapes_alone_cannot_be_replayed_and_nothing_is_written(
+    scraped_log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "report.html"
+    asked = ["--log", str(scraped_log), "--set", "max_num_seqs=9"]
+    assert main(["report", *asked, "--output", str(path)]) == 3
+    told = capsys.readouterr().err
+    assert main(["whatif", *asked]) == 3
+    assert capsys.readouterr().err == told.replace("report:", "whatif:")
+    assert not path.exists()
+
+
+def test_an_empty_log_has_nothing_to_replay(
+    empty_log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report(empty_log, "--set", "max_num_seqs=9") == 2
+    assert "the log is empty: there is nothing to replay" in capsys.readouterr().err
+
+
+def test_every_command_of_the_docs_can_be_typed() -> None:
+    page = Path(__file__).parents[2] / "docs" / "report.md"
+    lines = re.findall(r"^stepscope report.*$", page.read_text(), re.MULTILINE)
+    assert any("--set" in line for line in lines)
+    for line in lines:
+        words = line.partition("#")[0].replace("HEX", "0" * 16).split()[1:]
+        assert build_parser().parse_args(words).command == "report"
 
 
 # ------------------------------------------------------------------------------ in a real browser

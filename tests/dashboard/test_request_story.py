@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import pandas as pd
 import pytest
 
@@ -16,6 +18,7 @@ from dashboard.charts.endings import Ending
 from dashboard.charts.since_arrival import SinceArrival
 from dashboard.queries import reduction
 from dashboard.queries import request_story as queries
+from dashboard.report.svg import to_svg
 from diagnose.reading import NS, Scope
 from telemetry.vocabulary import StopReason, WaitReason
 from tests.dashboard import logs
@@ -79,7 +82,42 @@ def marks_of(spec: dict[str, Any]) -> list[str]:
     return [layer["mark"]["type"] for layer in spec["layer"]]
 
 
+# ------------------------------------------------------------------------------------------- axis
+
+
+def labels_of(length: int) -> list[str]:
+    """The axis of a window of so many ns, whose request arrived a tenth later, as it is drawn."""
+    axis = SinceArrival(START, START + length, "light", arrived_ts=START + length // 10)
+    points = alt.Chart(pd.DataFrame({"x": [0.0]})).mark_point().encode(x=axis.x(labels=True))
+    return re.findall(r">([−\d.,]+)</text>", to_svg(points, prefix="a"))
+
+
+def test_a_short_story_counts_milliseconds() -> None:
+    assert labels_of(2 * NS) == ["−200", "0", *(f"{n:,}" for n in range(200, 1801, 200))]
+
+
+def test_a_long_story_counts_seconds() -> None:
+    assert labels_of(240 * NS) == ["0", *(str(n) for n in range(30, 211, 30))]
+
+
+def test_a_part_of_a_second_before_the_arrival_is_not_cut_to_nought() -> None:
+    assert labels_of(6 * NS)[:3] == ["0", "1", "2"]
+    assert labels_of(5 * NS)[:3] == ["−0.5", "0", "0.5"]
+
+
+@pytest.mark.parametrize(("length", "unit"), [(NS, "milliseconds"), (60 * NS, "seconds")])
+def test_the_axis_says_what_it_counts(length: int, unit: str) -> None:
+    axis = SinceArrival(START, START + length, "light", arrived_ts=START)
+    drawn = Canvas(axis=axis, stops=STOPS, gaps=NO_GAPS, end=900.0)
+    assert request_story.axis_word(drawn).text.startswith(f"{unit} since the request arrived")
+
+
 # ----------------------------------------------------------------------------------------- phases
+
+
+def test_a_gap_is_named_below_the_lane_and_not_upon_it() -> None:
+    gap = pd.DataFrame({"x": [400.0], "x2": [600.0], "num_missing": [152]})
+    assert "not recorded" not in words_of(lane(phase("decode", 100, 900), gaps=gap))
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])

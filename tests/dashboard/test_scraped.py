@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -38,6 +39,12 @@ def test_the_overview_gives_the_verdict_of_the_scrapes(scraped_log: Path) -> Non
     headlines = [m.value for m in test.markdown if m.value.startswith("###")]
     assert "84 preemptions were counted for 70 requests that ended" in headlines[0]
     assert "▲ HIGH" in said(test)
+
+
+def test_the_overview_counts_what_scrapes_cannot_judge_and_leads_to_it(scraped_log: Path) -> None:
+    text = said(seen(overview, scraped_log))
+    assert re.search(r"– \d+ rules cannot judge from this: \[which, .+\]\(\./findings\?", text)
+    assert "encoder-budget-zero-progress" not in text
 
 
 def test_the_overview_draws_what_each_scrape_said(scraped_log: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from dashboard.charts.blocks import MAX_BARS, MAX_SQUARES, block_chart, choose
+from dashboard.charts.blocks import LOW_HEIGHT, MAX_BARS, MAX_SQUARES, block_chart, choose
 from dashboard.charts.phases import BETWEEN, TINTS, phase_bar
 from dashboard.step_blocks import BlockMap, Visit, block_map
 from dashboard.step_words import evictions, grouped, phases, rules, title, who
@@ -131,6 +132,19 @@ def test_who_evicts_whom_is_written_over_the_visit() -> None:
     assert "evicts 27" in told
     assert "the scan ends here: 21 to 27 are gone" in told
     assert "one square = one block of 32 tokens" in told
+
+
+def test_the_end_of_the_scan_is_written_inside_a_low_panel() -> None:
+    visited = plain(20).visits
+    cut = BlockMap(
+        visits=(*visited, *(replace(each, num_free=None) for each in plain(10).visits)),
+        num_free=3,
+        has_before=True,
+    )
+    chart = block_chart(cut, choose(cut, 1300), width=1300, theme="dark", block_size=32).to_dict()
+    rows = [row for rows in chart["datasets"].values() for row in rows]
+    (word,) = [row for row in rows if "the scan ends here" in str(row.get("text"))]
+    assert 0 < word["py"] < chart["vconcat"][1]["height"] == LOW_HEIGHT
 
 
 def test_every_phase_has_a_colour() -> None:

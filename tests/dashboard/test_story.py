@@ -8,7 +8,7 @@ import pytest
 
 from dashboard import story
 from dashboard.queries import requests
-from telemetry.vocabulary import FinishReason, StopReason
+from telemetry.vocabulary import FinishReason, SkipReason, StopReason
 from tests.diagnose.logs import log_of
 from tests.telemetry.log_builder import MS, LogBuilder
 
@@ -50,6 +50,17 @@ def test_arrival_says_who_waited_and_for_what() -> None:
     line = told(evicted_once())[0][0]
     assert (line.what, line.cost) == ("arrived", "10 ms")
     assert line.why == "1 waiting, 1 block free, the queue head needs 3: kv_blocks_whole_prompt"
+
+
+def test_an_arrival_waits_until_its_admission_whatever_comes_between() -> None:
+    log = LogBuilder().described().arrived(0).arrived(1).step()
+    log.skipped(1, SkipReason.remote_kv_loading).step().step().admitted(1)
+    assert told(log)[0][0].cost == "20 ms"
+
+
+def test_who_still_waits_has_no_time_to_its_admission() -> None:
+    log = LogBuilder().described().arrived(0).arrived(1).step()
+    assert told(log.skipped(1, SkipReason.remote_kv_loading).step())[0][0].cost == ""
 
 
 def test_an_eviction_says_for_whom_and_what_it_cost() -> None:

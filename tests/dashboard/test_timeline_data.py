@@ -46,6 +46,7 @@ def opened(path: Path) -> Iterator[Page]:
             scope=whole_window(engines[0], live=False),
             theme="dark",
             width=1384,
+            effort="none",
         )
 
 

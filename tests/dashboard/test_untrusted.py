@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.untrusted import in_html, in_markdown
+from dashboard.untrusted import in_html, in_markdown, prose_in_markdown
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,19 @@ def test_markdown_is_escaped(text: str) -> None:
     for index, char in enumerate(shown):
         if char in "*[]<>:$`|@/":
             assert shown[index - 1] == "\\"
+
+
+def test_what_stands_between_backticks_is_code() -> None:
+    assert prose_in_markdown("run `a --b` *now*") == r"run `a --b` \*now\*"
+
+
+@pytest.mark.parametrize("text", ["a ` b", "``", "`[x](y)", "` ` `"])
+def test_a_backtick_without_a_partner_or_a_word_is_none(text: str) -> None:
+    assert prose_in_markdown(text) == in_markdown(text)
+
+
+def test_code_holds_no_markup() -> None:
+    assert prose_in_markdown("`[a](b) <i>`") == "`[a](b) <i>`"
 
 
 def test_html_is_escaped() -> None:

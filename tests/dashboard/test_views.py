@@ -20,6 +20,11 @@ from tests.telemetry.log_builder import START
 
 APP = Path(__file__).parents[2] / "dashboard" / "app.py"
 Show = Callable[[Path], None]
+CHANGES = (
+    *("Burst of arrivals", "More arrivals", "Smaller pool", "Longer prompts", "Longer outputs"),
+    *("Config change", "Priority churn", "Stuck loads", "Cache reset", "Oversized"),
+    *("More adapters", "Prefix hit rate", "Concurrency", "Undetermined"),
+)
 
 
 def overview() -> None:
@@ -220,14 +225,25 @@ def test_preemptions_are_accounted_for(storm_log: Path) -> None:
 
 def test_preemptions_go_down_to_victims(storm_log: Path) -> None:
     test = seen(preemptions, storm_log)
-    victims = test.dataframe[0].value
-    assert victims["times"].is_monotonic_decreasing
+    victims = test.table[0].value
+    times = [int(told.strip("*")) for told in victims["times"]]
+    assert times == sorted(times, reverse=True)
+    assert len(times) == 10
     assert len(charts(test)) == 2
 
 
+def test_a_victim_leads_to_its_story(storm_log: Path) -> None:
+    first = seen(preemptions, storm_log).table[0].value["request"].iloc[0]
+    assert re.fullmatch(r"\[(\d+)\]\(\./requests\?request=\1&engine=\w{16}\)", first)
+
+
+def test_more_victims_than_are_shown_are_counted(storm_log: Path) -> None:
+    assert "Showing 10 of 58 requests, worst first" in said(seen(preemptions, storm_log))
+
+
 def test_every_change_of_state_is_in_the_table(storm_log: Path) -> None:
-    table = seen(preemptions, storm_log).table[0].value
-    assert len(table) == 15
+    told = " ".join(seen(preemptions, storm_log).table[1].value["change"])
+    assert all(change in told for change in CHANGES)
 
 
 def test_without_preemptions_the_page_says_so(calm_log: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -11,10 +12,13 @@ from streamlit.testing.v1 import AppTest
 from dashboard import added, replays, whatif_data, whatif_knob
 from dashboard.charts.course import CourseLook, course_chart
 from dashboard.colours import EVICTED
+from dashboard.report.svg import to_svg
 from dashboard.report.writing import markdown_report
+from dashboard.views import whatif as view
 from diagnose.diagnosis import diagnose
 from diagnose.finding import Action
 from diagnose.replay import read_workload
+from diagnose.replay.measures import Quantity
 from diagnose.replay.prediction import Replays, predict
 from telemetry.store import open_log
 from tests.dashboard import logs
@@ -209,6 +213,45 @@ def test_a_course_of_zeros_has_an_axis_that_can_be_read() -> None:
     look = CourseLook(title="t", fact="f", colour=EVICTED, width=300, theme="light")
     chart = course_chart(points, look, recorded=(64, 0.0), chosen=None).to_dict()
     assert chart["layer"][0]["encoding"]["y"]["scale"]["domain"][1] >= 1
+
+
+LOOK = CourseLook(title="t", fact="f", colour=EVICTED, width=300, theme="light")
+
+
+@pytest.mark.parametrize("values", [[1, 2, 3, 4, 64], [64, 200, 1_234_567]])
+def test_the_values_of_a_course_are_written_in_full_and_apart(values: list[int]) -> None:
+    points = pd.DataFrame({"value": values, "label": [f"{value:,}" for value in values]})
+    points = points.assign(low=5e3, middle=5e3, high=5e3)
+    picture = to_svg(course_chart(points, LOOK, recorded=None, chosen=None), prefix="a")
+    first, last = f">{values[0]}</text>", f">{values[-1]:,}</text>"
+    assert first in picture
+    assert last in picture
+    assert ">2</text>" not in picture
+
+
+def test_a_count_has_no_tick_between_whole_numbers() -> None:
+    points = pd.DataFrame({"value": [2, 64], "label": ["2", "64"], "low": 0.0})
+    points = points.assign(middle=0.0, high=0.0)
+    chart = course_chart(points, LOOK, recorded=None, chosen=None)
+    picture = to_svg(chart, prefix="a")
+    assert ">1</text>" in picture
+    assert not re.search(r">\d\.\d</text>", picture)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(1.234, "1.23 s"), (0.0397, "0.04 s"), (0.0004, "< 0.01 s"), (0.0, "0.00 s"), (None, "–")],
+)
+def test_the_times_of_a_column_are_in_one_unit(value: float | None, shown: str) -> None:
+    quantity = Quantity(name="ttft_p95", label="first token p95", unit="s")
+    assert view._amount(quantity, value) == shown
+
+
+def test_what_cannot_be_replayed_has_no_knob(interrupted_log: Path, show: Show) -> None:
+    test = open_page(show, interrupted_log)
+    assert headline(test) == "### This window cannot be replayed"
+    assert len(test.selectbox) == 0
+    assert "`stepscope doctor`" in said(test)
 
 
 def test_where_nothing_was_evicted_no_change_is_suggested(

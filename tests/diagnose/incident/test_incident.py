@@ -12,9 +12,12 @@ from diagnose.diagnosis import Diagnosis, diagnose
 from diagnose.finding import Link, Share
 from diagnose.incident import write_incident
 from diagnose.incident.whole import words_of, write_one
+from diagnose.life.said import Said
+from diagnose.life.state import Silence
 from diagnose.markdown import to_markdown
 from diagnose.rules import RULES
 from tests.diagnose import scrapes
+from tests.diagnose.life.test_table import NOON, state
 from tests.diagnose.logs import (
     Arrival,
     MemoryLog,
@@ -186,6 +189,59 @@ def test_names_from_outside_do_nothing() -> None:
     assert "<strong>evil" not in html
     assert "\x1b" not in text
     assert "\u202e" not in text
+
+
+# ----------------------------------------------------------------------------- what is stored of it
+
+
+SILENCE = Silence(
+    engine=None, rule=None, since_ts=NOON, until_ts=NOON + 1, author="lee", note="load test"
+)
+
+
+def test_the_life_of_a_finding_has_a_section_of_its_own() -> None:
+    log, found = storm()
+    known = state(acknowledged_ts=NOON, acknowledged_by="dana", acknowledged_note="new tenant")
+    said = {found.findings[0].id: Said(state=known, silence=SILENCE)}
+    text = to_markdown(write_incident(log, found, said=said))
+    life = text.split("## Its life, as stored")[1].split("<details>")[0]
+    assert "| Acknowledged | 2025-11-30 12:00:00 UTC by dana: new tenant |" in life
+    assert "| Silenced | **until 2025-11-30 12:00:00 UTC** by lee: load test |" in life
+    assert "· **acknowledged by dana · silenced by lee until" in text.splitlines()[2]
+
+
+def test_what_is_silenced_comes_last_and_is_marked() -> None:
+    log, found = many()
+    worst = found.findings[0]
+    text = to_markdown(write_incident(log, found, said={worst.id: Said(silence=SILENCE)}))
+    assert text.startswith(f"# {len(found.findings)} findings on tiny-llama, engine 0, 1 silenced")
+    rows = re.findall(r"^\| \*\*\S+ [A-Z]+\*\* \| `([a-z-]+)`.*$", text, re.MULTILINE)
+    assert rows == [*(each.rule for each in found.findings[1:]), worst.rule]
+    (row,) = re.findall(rf"^\| \*\*.+`{worst.rule}`.+$", text, re.MULTILINE)
+    assert row.endswith("| **silenced by lee until 2025-11-30 12:00:00 UTC** |")
+    headings = [title for title in sections(text) if title[0] in "◆▲■●"]
+    assert [title.endswith(" · silenced") for title in headings] == [
+        *(False for _ in found.findings[1:]),
+        True,
+    ]
+    assert all(item.name in text for item in worst.evidence)
+
+
+def test_what_nobody_followed_is_not_known_and_has_no_section() -> None:
+    log, found = storm()
+    text = to_markdown(write_incident(log, found, said={}))
+    assert "Its life" not in text
+    unknown = text.split("## Not known")[1]
+    assert "Not stored: the life of **kv-preemption-pressure**" in unknown
+
+
+def test_stored_shares_say_of_how_many_and_until_when() -> None:
+    log, found = storm()
+    shares = (Share(kind=None, name="unexplained", num=55.0, ratio=1.0),)
+    stored = replace(found.findings[0], shares=shares, shared_ts=NOON)
+    text = to_markdown(write_one(log, found, stored))
+    assert "add up to the 55 that there were until 2025-11-30 12:00:00 UTC:" in text
+    assert "add up to all of it" not in text
 
 
 def test_a_rule_is_named_in_words() -> None:

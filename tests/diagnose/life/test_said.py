@@ -10,7 +10,11 @@ from typing import Any
 import jsonschema
 import pytest
 
+from diagnose.diagnosis import Diagnosis, diagnose
+from diagnose.json_output import to_document
+from diagnose.life.said import Said, with_life
 from diagnose.reading import NS
+from diagnose.text.finding_text import told_shares
 from stepscope import main
 from telemetry.store import open_log
 from telemetry.store.posting import post_findings
@@ -123,3 +127,78 @@ def test_what_was_said_moves_no_cursor(log: Path, capsys: pytest.CaptureFixture[
     post_findings(log, [saying("silenced", rule=RULE, until_ts=until_ts, **hostile)])
     assert diagnosed(log) == 0
     assert not set(capsys.readouterr().out) & {"\x1b", "\x07", "\u202e"}
+
+
+# ---------------------------------------------------------------------------- what is stored of it
+
+SHARES = [
+    {"kind": "burst_of_arrivals", "name": "burst of arrivals", "num": 9.0, "ratio": 0.75},
+    {"kind": None, "name": "unexplained", "num": 3.0, "ratio": 0.25},
+]
+
+
+def followed(log: Path, effort: Any = "none") -> tuple[Diagnosis, Said]:
+    """Returns the diagnosis with what is stored, and what is said of its finding."""
+    with open_log(log) as opened:
+        found, said = with_life(opened, diagnose(opened, effort=effort), time.time_ns())
+    return found, said[found.findings[0].id]
+
+
+def store(log: Path, body: dict[str, Any], **columns: Any) -> int:
+    """Stores a life of the finding; returns up to when it was replayed."""
+    found, _ = followed(log)
+    own = found.findings[0]
+    shared_ts = own.span.opened_ts + NS
+    place = {"engine": own.engine, "finding": own.id, "rule": own.rule}
+    stored = place | {"opened_ts": own.span.opened_ts, "body": json.dumps(body)} | columns
+    post_findings(log, [change(**stored)])
+    return shared_ts
+
+
+def test_a_look_that_replays_nothing_has_the_shares_that_are_stored(log: Path) -> None:
+    shared_ts = store(log, {"sentence": "x", "shares": SHARES})
+    found, said = followed(log)
+    own = found.findings[0]
+    assert [(share.kind, share.num) for share in own.shares] == [
+        ("burst_of_arrivals", 9), (None, 3)
+    ]  # fmt: skip
+    assert own.shared_ts is None
+    store(log, {"sentence": "x", "shares": SHARES, "shared_ts": shared_ts})
+    found, said = followed(log)
+    assert found.findings[0].shared_ts == shared_ts
+    assert said.state is not None
+    assert said.state.finding == own.id
+
+
+def test_a_look_that_replays_keeps_its_own_shares(log: Path) -> None:
+    store(log, {"sentence": "x", "shares": SHARES})
+    found, _ = followed(log, "usual")
+    assert sum(share.num for share in found.findings[0].shares) > 12
+
+
+def test_shares_of_another_opening_are_not_taken(log: Path) -> None:
+    later = followed(log)[0].findings[0].span.opened_ts + 3600 * NS
+    store(log, {"sentence": "x", "shares": SHARES}, opened_ts=later)
+    assert followed(log)[0].findings[0].shares == ()
+
+
+def test_json_says_until_when_stored_shares_were_replayed(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "shared_ts" not in found(log, capsys)
+    shared_ts = store(log, {"sentence": "x", "shares": SHARES, "shared_ts": 0})
+    store(log, {"sentence": "x", "shares": SHARES, "shared_ts": shared_ts})
+    whole = to_document(followed(log)[0])
+    jsonschema.validate(whole, closed(json.loads(SCHEMA.read_text(encoding="utf-8"))))
+    assert whole["findings"][0]["shared_ts"] == shared_ts
+
+
+def test_text_says_until_when_stored_shares_were_replayed(log: Path) -> None:
+    shared_ts = store(log, {"sentence": "x", "shares": SHARES})
+    store(log, {"sentence": "x", "shares": SHARES, "shared_ts": shared_ts})
+    told = told_shares(followed(log)[0].findings[0])
+    assert told.startswith("burst of arrivals 75 %, unexplained 25 % of 12 (stored by the analyst")
+
+
+def test_what_nobody_followed_has_no_life(log: Path) -> None:
+    assert followed(log)[1] == Said(cleared_ts=followed(log)[0].findings[0].span.cleared_ts)

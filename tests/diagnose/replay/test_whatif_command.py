@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from diagnose.replay.asked import parse_changes
 from diagnose.replay.command import add_whatif
 from diagnose.replay.settable import SETTINGS
 from stepscope import build_parser
@@ -75,6 +76,31 @@ def test_a_change_is_told_as_a_table_and_a_sentence(
     assert "to do it   --max-num-seqs 6" in out
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--set", "max_num_seqs=6,watermark=0.05"),
+        ("--set", "max_num_seqs=6", "--set", "watermark=0.05"),
+    ],
+)
+def test_settings_are_changed_together(
+    whatif: Any, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    assert whatif(*words, "--json") == 0
+    (told,) = json.loads(capsys.readouterr().out)["predictions"]
+    assert [(each["name"], each["after"]) for each in told["changes"]] == [
+        ("max_num_seqs", 6),
+        ("watermark", 0.05),
+    ]
+
+
+def test_a_comma_within_a_number_is_none_between_settings() -> None:
+    assert parse_changes(["max_num_batched_tokens=8,192,max_num_seqs=6"]) == {
+        "max_num_batched_tokens": 8192,
+        "max_num_seqs": 6,
+    }
+
+
 def test_ascii_is_ascii(whatif: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert whatif("--set", "max_num_seqs=6", "--ascii", "--all") == 0
     assert capsys.readouterr().out.isascii()
@@ -102,6 +128,7 @@ def test_json_is_json(whatif: Any, capsys: pytest.CaptureFixture[str]) -> None:
     [
         ((), "nothing is changed: give --set NAME=VALUE"),
         (("--set", "swap_space=4"), "cannot be changed: choose max_num_seqs"),
+        (("--set", "max_num_seqs=6,max-num-seqs=8"), "max_num_seqs is given twice"),
         (("--set", "watermark=2"), "it is a share of the pool, from 0 to below 1"),
         (("--set", "max_num_seqs=6", "--clients", "shy"), "it takes open, closed or closed:N"),
         (("--set", "max_num_seqs=6", "--replays", "0"), "it must be 1 or more"),
