@@ -43,14 +43,18 @@ def main(argv: list[str] | None = None) -> int:
             )
         if args.no_browser:
             return 0
-        print(f"\n{'in a browser':32} {'verdict':>8} {'charts':>8} {'CPU of the dashboard':>22}")
+        print(f"\n{'in a browser':32} {'verdict':>8} {'charts':>8} {'CPU of the server':>22}")
         for visited in visits(log):
             print(
-                f"{visited.name:32} {visited.verdict_seconds:6.2f} s {visited.chart_seconds:6.2f} s"
-                f" {visited.cpu_seconds:20.2f} s",
+                f"{visited.name:32} {visited.verdict_seconds:6.2f} s "
+                f"{_seconds(visited.chart_seconds)} {visited.cpu_seconds:20.2f} s",
                 flush=True,
             )
     return 0
+
+
+def _seconds(value: float | None) -> str:
+    return f"{'–':>8}" if value is None else f"{value:6.2f} s"
 
 
 @contextmanager

@@ -17,11 +17,11 @@ import streamlit as st
 LOOK_MS = 100
 """How often the browser looks whether it is time."""
 HOLD_MS = 300
-"""How long a click or a key counts as drawing: until the server has heard of it and says so."""
+"""How long a click, a key or a step back counts as drawing: until the server says so."""
 CALM_MS = 400
 """How long nothing may be drawn before it asks: a button's page comes after a short pause."""
 LOST_MS = 5_000
-"""After how long without an answer it asks again, beside the pause."""
+"""After how long without an answer it asks again, beside the part's own pause."""
 KEY = "clock-"
 """How the keys of the clocks' containers begin; the style takes them out of the page."""
 _SCRIPT = """
@@ -29,8 +29,8 @@ const page = window[Symbol.for('stepscope.clock')] ??= { touched: null, timers: 
 if (page.touched === null) {
   page.touched = -HOLD_MS;
   const touch = () => { page.touched = performance.now(); };
-  for (const kind of ['pointerdown', 'click', 'keydown']) {
-    document.addEventListener(kind, touch, true);
+  for (const kind of ['pointerdown', 'pointerup', 'click', 'keydown', 'input', 'popstate']) {
+    window.addEventListener(kind, touch, true);
   }
 }
 const isIdle = () => {

@@ -1,8 +1,8 @@
-"""The overview's timeline as it goes to the browser: a Vega-Lite chart and its tables.
+"""The timeline of overview and findings as it goes to the browser: a Vega-Lite chart, its tables.
 
-To build seven panels and to check them against Vega-Lite's schema takes longer than all else on the
-page. Of a closed log nothing changes from one visitor to the next, so what was drawn once is kept,
-by the log's stamp, engine, window, theme and width. Nothing is drawn here; `timeline_data` does.
+To build seven panels takes longer than all else on the page. Of a closed log nothing changes from
+one visitor to the next, so what was drawn once is kept, by the log's stamp, engine, window, theme
+and width. Nothing is drawn here; `timeline_data` does.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 import streamlit as st
+from altair.utils import schemapi
 
 from dashboard import source
 from dashboard.session import Page
@@ -37,11 +38,12 @@ def timeline_of(page: Page, engine: EngineDiagnosis) -> Drawing:
     """Returns the panels of a page's window; those of a closed log are drawn once."""
     if page.is_live:
         return _draw(page, engine)
-    scope = page.scope
+    scope, diagnosed = page.scope, engine.scope
     return _cached_drawing(
         str(page.path),
         source.stamp_of(page.path),
         (scope.engine, scope.start_ts, scope.end_ts),
+        (diagnosed.start_ts, diagnosed.end_ts),
         page.theme,
         page.width,
         page,
@@ -54,6 +56,7 @@ def _cached_drawing(
     path: str,
     stamp: source.Stamp,
     window: tuple[int, int, int],
+    diagnosed: tuple[int, int],
     theme: str,
     width: int,
     _page: Page,
@@ -71,13 +74,19 @@ def spec_of(chart: Any) -> dict[str, Any]:
     """Returns a chart as Vega-Lite, each of its frames once under `datasets`; the chart is used up.
 
     The types of all columns have to be written in the chart: there is no frame left to guess from.
+    It is not held against Vega-Lite's schema, which takes as long as to build it; tests do that.
     """
     frames: dict[str, pd.DataFrame] = {}
     _take_frames(chart, frames)
-    spec: dict[str, Any] = chart.to_dict()
+    spec: dict[str, Any] = chart.to_dict(validate=False)
     for default in ("continuousWidth", "continuousHeight"):  # of Altair's own theme
         spec.get("config", {}).get("view", {}).pop(default, None)
     return spec | {"datasets": frames}
+
+
+def trust_charts() -> None:
+    """Leaves out Altair's own checks in this process, of each part of a chart as it is made."""
+    schemapi.disable_debug_mode()
 
 
 def _take_frames(part: Any, frames: dict[str, pd.DataFrame]) -> None:

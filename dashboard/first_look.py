@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import logging
 import threading
+from concurrent.futures import wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,6 @@ def prepare() -> None:
                 drawing.timeline_of(replace(page, theme=theme), engine)
             replay = replaying.begin(page)
             if replay is not None:
-                replay.result()
+                wait([replay])
     except StepscopeError as error:
         logger.info("the first look was not prepared: %s", error)  # the page says what is wrong

@@ -44,18 +44,26 @@ def follow(page: Page) -> None:
     A dialog that is open stays: when its reader closes it the page is drawn with what is there.
     """
     replay = begin(page)
-    if replay is not None:
+    if replay is None:
+        return
+    error = replay.exception() if replay.done() else None
+    if error is not None:
+        _say_failed(replay, error)
+    else:
         clock.repeated(look, "replay", LOOK_SECONDS)(replay)
 
 
 def begin(page: Page) -> Future[None] | None:
-    """Returns the replay of a page's window, begun if none runs; None where nothing is to come."""
+    """Returns the replay of a page's window, begun if need be; None where nothing is to come.
+
+    One that failed stays as it is: its page says so, and how to try again.
+    """
     if page.is_live or page.effort != "none" or not _has_storm(page):
         return None
     window, replays = page.closed_window, _replays()
     with replays.lock:
         own = replays.known.get(window)
-        if own is None or own.done():
+        if own is None or (own.done() and own.exception() is None):
             own = replays.known[window] = replays.pool.submit(page.replay)
             own.add_done_callback(lambda done: _ended(window, done))
     return own
@@ -66,23 +74,28 @@ def _has_storm(page: Page) -> bool:
 
 
 def _ended(window: ClosedWindow, replay: Future[None]) -> None:
-    known = _replays().known
-    if known.get(window) is replay:
-        known.pop(window, None)
-    error = replay.exception()
-    if error is not None and not isinstance(error, StepscopeError):
+    error, known = replay.exception(), _replays().known
+    if error is None:
+        if known.get(window) is replay:
+            known.pop(window, None)
+    elif not isinstance(error, StepscopeError):
         logger.error("a load could not be replayed", exc_info=error)
 
 
 def look(replay: Future[None]) -> None:
-    """Draws how a replay stands; where it has ended well, asks for the page anew."""
+    """Draws how a replay stands; where it has ended, asks for the page anew."""
     if not replay.done():
         st.markdown(NOTE)
-        return
-    error = replay.exception()
-    if error is not None:
-        st.markdown(f":orange[▲ The load was not replayed: {in_markdown(str(error), 400)}]")
     elif not dialogs.is_open():
+        st.rerun(scope="app")
+
+
+def _say_failed(replay: Future[None], error: BaseException) -> None:
+    st.markdown(f":orange[▲ The load was not replayed: {in_markdown(str(error), 400)}]")
+    if st.button("Retry", key="retry-replay", type="tertiary"):
+        known = _replays().known
+        for window in [window for window, own in known.items() if own is replay]:
+            known.pop(window, None)
         st.rerun(scope="app")
 
 

@@ -31,8 +31,8 @@ def draw(page: Page, engine: EngineDiagnosis | None, wanted: str) -> None:
     if wanted not in RULES:
         states.card(
             "card-no-rule-quiet",
-            ":gray[–] No such rule",
-            f"No rule is called {in_markdown(wanted)}.",
+            ":gray[–] No page of this rule",
+            f"No rule of ours is called {in_markdown(wanted)}; your own have no page here.",
         )
         return
     head, *sections = page_of(RULES[wanted]).split("\n## ")

@@ -104,10 +104,10 @@ class Page:
 
     def replay(self) -> None:
         """Replays the load of a closed log's window, for every visitor who looks at it."""
+        window, known = self.closed_window, _replayed()
         self._cached_diagnosis("usual")
         self._cached_explanation("usual")
-        known = _replayed()
-        known[self.closed_window] = None
+        known[window] = None
         while len(known) > MAX_REPLAYED:
             known.pop(next(iter(known)), None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from html import escape
 
 import streamlit as st
 
@@ -164,7 +165,7 @@ def _cell(page: Page, check: Check) -> str:
     way = _way(page, check)
     if way is None:
         return f"<div>{said}</div>"
-    return f'<a href="{in_html(way, 400)}" target="_self">{said}</a>'
+    return f'<a href="{escape(way)}" target="_self">{said}</a>'
 
 
 def _way(page: Page, check: Check) -> str | None:

@@ -16,6 +16,7 @@ from dashboard.charts.axis import AXIS_SPACE
 from dashboard.charts.blocks import block_chart, choose
 from dashboard.charts.evictions import GRID_CELLS, MAX_MARKS, cost_bar, eviction_map
 from dashboard.charts.phases import phase_bar
+from dashboard.drawing import spec_of, trust_charts
 from dashboard.queries import preemptions
 from dashboard.report.reader import Reader
 from dashboard.starts import read_engines
@@ -34,7 +35,7 @@ HALF = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """One page's charts: seconds to ask the log, and to build them and write them as JSON."""
+    """One page's charts: seconds to ask the log, and to build them, as the pages do."""
 
     page: str
     ask_seconds: float
@@ -45,6 +46,7 @@ class Built:
 
 def builds(log_directory: Path) -> Iterator[Built]:
     """Yields what the first look's diagnosis takes, then the charts of each page with charts."""
+    trust_charts()
     with open_log(log_directory) as log:
         start = read_engines(log)[0]
         scope = Scope(start.engine, start.first_ts, start.newest_ts)
@@ -59,17 +61,22 @@ def builds(log_directory: Path) -> Iterator[Built]:
             build_cpu_seconds=0.0,
         )
         view = Reader(log, start, scope, "dark", WIDTH)
-        yield _timed("overview", lambda: [build(view, engine).chart])
-        yield _timed("preemptions", lambda: _preemptions(view, engine))
-        yield _timed("steps", lambda: _step(log, view))
+        yield _timed("overview", lambda: [build(view, engine).chart], spec_of)
+        yield _timed("preemptions", lambda: _preemptions(view, engine), _as_altair)
+        yield _timed("steps", lambda: _step(log, view), _as_altair)
 
 
-def _timed(page: str, draw: Callable[[], list[Any]]) -> Built:
+def _as_altair(chart: Any) -> Any:
+    """Writes a chart as `st.altair_chart` does."""
+    return chart.to_dict()
+
+
+def _timed(page: str, draw: Callable[[], list[Any]], write: Callable[[Any], Any]) -> Built:
     wall, cpu = time.perf_counter(), time.process_time()
     draw()
     wall_asked, cpu_asked = time.perf_counter(), time.process_time()
     for chart in draw():
-        chart.to_json()
+        spec_of(chart)
     build_seconds = time.perf_counter() - wall_asked
     build_cpu = time.process_time() - cpu_asked
     return Built(

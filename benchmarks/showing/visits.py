@@ -1,4 +1,7 @@
-"""A served dashboard, opened in a browser: when the verdict and the charts are there."""
+"""A served dashboard, opened in a browser: when the verdict and the charts are there.
+
+Beside it a page of Streamlit that says one word: what the browser needs before anything is ours.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -19,6 +23,12 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 VERDICT = "[class*='st-key-verdict-'] :is(h3, h4)"
 CHART = "[data-testid=stVegaLiteChart] :is(canvas, svg.marks)"
 LONGEST_SECONDS = 120
+ONE_WORD = "import streamlit as st\n\nst.set_page_config(layout='wide')\nst.markdown('### word')\n"
+QUIET = [
+    *("--server.address", "127.0.0.1", "--server.headless", "true"),
+    *("--server.fileWatcherType", "none", "--browser.gatherUsageStats", "false"),
+]
+NUM_WARM = 4
 REST_SECONDS = 1.0
 IDLE = 0.1
 """Share of a core below which a process is at rest."""
@@ -26,11 +36,14 @@ IDLE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visited:
-    """One visit: seconds from the navigation, CPU seconds of the dashboard until the charts."""
+    """One visit: seconds from the navigation, CPU seconds of the server until all is there.
+
+    A page of one word has no charts.
+    """
 
     name: str
     verdict_seconds: float
-    chart_seconds: float
+    chart_seconds: float | None
     cpu_seconds: float
 
 
@@ -62,15 +75,38 @@ class Serving:
 @contextmanager
 def serve(log: Path) -> Iterator[Serving]:
     """Serves a log on a free port; yields when the port answers."""
+    port = _free_port()
+    command = ["stepscope", "dashboard", "--log", str(log), "--port", str(port)]
+    with _running(command, port, log.parent) as serving:
+        yield serving
+
+
+@contextmanager
+def serve_one_word() -> Iterator[Serving]:
+    """Serves a Streamlit page that says one word, as quiet as the dashboard is."""
+    with tempfile.TemporaryDirectory() as home:
+        app = Path(home) / "app.py"
+        app.write_text(ONE_WORD)
+        port = _free_port()
+        command = ["streamlit", "run", str(app), "--server.port", str(port)]
+        with _running([*command, *QUIET], port, Path(home)) as serving:
+            yield serving
+
+
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "stepscope", "dashboard", "--log", str(log)]
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def _running(module: list[str], port: int, home: Path) -> Iterator[Serving]:
     process = subprocess.Popen(
-        [*command, "--port", str(port)],
+        [sys.executable, "-m", *module],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.STDOUT,
-        env={**os.environ, "HOME": str(log.parent)},
+        env={**os.environ, "HOME": str(home)},
     )
     try:
         url = f"http://127.0.0.1:{port}"
@@ -108,15 +144,27 @@ def chromium() -> Iterator[Any]:
 
 def visit(browser: Any, serving: Serving, name: str) -> Visited:
     """Opens the overview as somebody new, with an empty cache; waits for verdict and charts."""
+    return _visit(browser, serving, name, "/overview", VERDICT, CHART)
+
+
+def visit_one_word(browser: Any, serving: Serving) -> Visited:
+    """Opens a page of one word as somebody new."""
+    return _visit(browser, serving, "a Streamlit page of one word", "/", "h3", None)
+
+
+def _visit(
+    browser: Any, serving: Serving, name: str, path: str, first: str, last: str | None
+) -> Visited:
     context = browser.new_context(viewport={"width": 1440, "height": 1200})
     page = context.new_page()
     page.set_default_timeout(LONGEST_SECONDS * 1000)
     cpu, began = serving.cpu_seconds(), time.perf_counter()
-    page.goto(f"{serving.url}/overview", wait_until="commit")
-    page.wait_for_selector(VERDICT)
-    verdict = time.perf_counter() - began
-    page.wait_for_selector(CHART)
-    chart = time.perf_counter() - began
+    page.goto(f"{serving.url}{path}", wait_until="commit")
+    page.wait_for_selector(first)
+    verdict, chart = time.perf_counter() - began, None
+    if last is not None:
+        page.wait_for_selector(last)
+        chart = time.perf_counter() - began
     told = Visited(
         name=name,
         verdict_seconds=verdict,
@@ -128,12 +176,12 @@ def visit(browser: Any, serving: Serving, name: str) -> Visited:
 
 
 def visits(log: Path) -> Iterator[Visited]:
-    """Yields a visit at once after the start, the first one after it, and one more."""
-    with chromium() as browser:
+    """Yields a visit at once after the start, then others, each beside one of one word."""
+    with chromium() as browser, serve_one_word() as plain:
         with serve(log) as serving:
             yield visit(browser, serving, "at once after the start")
         with serve(log) as serving:
-            serving.wait_until_at_rest()
-            yield visit(browser, serving, "first visit, cold")
-            serving.wait_until_at_rest()
-            yield visit(browser, serving, "another visitor, warm")
+            for name in ("first visit, cold", *["another visitor, warm"] * NUM_WARM):
+                serving.wait_until_at_rest()
+                yield visit_one_word(browser, plain)
+                yield visit(browser, serving, name)

@@ -11,7 +11,18 @@ from functools import partial
 
 import streamlit as st
 
-from dashboard import added, clock, colours, document, header, links, picking, rule_page, states
+from dashboard import (
+    added,
+    clock,
+    colours,
+    document,
+    drawing,
+    header,
+    links,
+    picking,
+    rule_page,
+    states,
+)
 from dashboard import finding_words as words
 from dashboard.charts.axis import TimeAxis
 from dashboard.charts.scrapes import scraped_load
@@ -20,7 +31,7 @@ from dashboard.queries import scrapes
 from dashboard.report.writing import html_report, markdown_report
 from dashboard.session import Page
 from dashboard.style import MARKDOWN_COLOURS, SEVERITY_WORDS
-from dashboard.timeline_data import SIDE_SPACE, build
+from dashboard.timeline_data import SIDE_SPACE
 from dashboard.untrusted import in_markdown
 from diagnose.diagnosis import EngineDiagnosis
 from diagnose.document import Bullets, Paragraph, Table, Text
@@ -284,9 +295,9 @@ def _charts(page: Page, engine: EngineDiagnosis, finding: Finding) -> None:
     if engine.metrics is not None:
         _scraped(shown, engine)
         return
-    timeline = build(shown, engine)
-    told_back = st.altair_chart(
-        timeline.chart,
+    drawn = drawing.timeline_of(shown, engine)
+    told_back = st.vega_lite_chart(
+        spec=drawn.spec,
         width="content",
         theme=None,
         key=f"finding-{finding.id}-{page.theme}",
@@ -294,7 +305,7 @@ def _charts(page: Page, engine: EngineDiagnosis, finding: Finding) -> None:
         selection_mode=picking.MODES,
     )
     with st.container(horizontal=True, horizontal_alignment="right"):
-        header.links(shown, timeline.statements, "finding-window")
+        header.links(shown, drawn.statements, "finding-window")
     picking.follow(shown, told_back, to="overview")
 
 

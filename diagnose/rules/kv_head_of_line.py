@@ -6,7 +6,8 @@ Steps whose admission ended because the head of the queue needs more KV blocks t
 slots, token budget and a tenth of the pool were left, and another of the next 16 requests, at most
 half its size, would have fitted. The rule fires where that ended at least half of the steps in
 which somebody waited behind the head, 20 or more of them. Blocks that the watermark keeps are free
-to no admission: they count as taken, and are no part of what the head itself needs.
+to no admission: they count as taken, and are no part of what the head itself needs. A head that
+waits for what KV loads have reserved is not judged: how much that is, is not recorded.
 
 Why it matters
 --------------
@@ -57,6 +58,8 @@ MIN_SIZE_RATIO = 2
 """The head's need against the follower's. Source: seeds 0-23 of benchmarks/faults.py: from 73 where
 one large prompt holds up small ones."""
 
+QUEUED = "(num_waiting - coalesce(num_kv_holding_waiting, 0))::BIGINT"
+"""Who waits for admission, the head too: not those whose KV is on its way into their blocks."""
 FREE = "num_blocks_free_unhashed + num_blocks_free_cached"
 OWN_NEED = (
     "head_blocks_needed::BIGINT - "
@@ -65,7 +68,7 @@ OWN_NEED = (
 """Blocks that the head itself needs: where the watermark stops it, the record adds that."""
 HELD_UP = f"""
     stop_reason_name(stop_reason)
-        IN ('kv_blocks_chunk', 'kv_blocks_whole_prompt', 'kv_watermark', 'kv_reserved_for_loads')
+        IN ('kv_blocks_chunk', 'kv_blocks_whole_prompt', 'kv_watermark')
     AND head_blocks_needed > {FREE}
     AND min_follower_blocks_needed + {{kept}} <= {FREE}
     AND {OWN_NEED} >= {MIN_SIZE_RATIO} * min_follower_blocks_needed
@@ -85,9 +88,9 @@ SELECT coalesce(sum(num_repeats) FILTER ({HELD_UP}), 0)::BIGINT AS num_held_up,
        arg_max({OWN_NEED}, head_blocks_needed) FILTER ({HELD_UP}) AS own_need,
        median({FREE}) FILTER ({HELD_UP}) AS free,
        min(min_follower_blocks_needed) FILTER ({HELD_UP}) AS least,
-       max(num_waiting) FILTER ({HELD_UP}) - 1 AS most_behind,
+       max({QUEUED}) FILTER ({HELD_UP}) - 1 AS most_behind,
        sum(updated_ts - ts) FILTER ({HELD_UP})::BIGINT AS held_ns
-FROM steps WHERE {{{{where}}}} AND num_waiting > 1
+FROM steps WHERE {{{{where}}}} AND {QUEUED} > 1
 """
 
 

@@ -4,7 +4,7 @@ What it measures
 ----------------
 Evictions without progress: the request had computed no more tokens than at its best eviction before
 and had written no further output. A request that loops has three evictions or more, and at least
-half of those after its first, two or more, are of this kind: one return among a hundred that gets a
+three in four of those after its first are of this kind: one return among a hundred that gets a
 token further ends no loop. The rule fires when at least one loops and half of all repeated
 evictions are of this kind.
 
@@ -59,8 +59,10 @@ ID = "kv-preemption-thrash"
 
 MIN_TIMES = 3
 """Evictions of one request before it counts as looping. Source: playbook."""
+MIN_LOOP_SHARE = 0.75
+"""Share of one request's returns in vain. Starting value: a token further now and then."""
 MIN_SHARE = 0.5
-"""Share of repeated evictions without progress, of one request's and of all. Starting value."""
+"""Share of all repeated evictions without progress. Starting value."""
 
 SQL = """
 WITH lives AS (
@@ -102,8 +104,8 @@ def decide(context: Context, earlier: Earlier) -> RuleVerdict:
 
 
 def _loops(life: dict[str, Any]) -> bool:
-    """Whether a request came back in vain often enough, and in most of its returns."""
-    least = max(MIN_TIMES - 1, MIN_SHARE * (life["times"] - 1))
+    """Whether a request came back in vain often enough, and nearly each time."""
+    least = max(MIN_TIMES - 1, MIN_LOOP_SHARE * (life["times"] - 1))
     return bool(life["num_stalled"] >= least)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import streamlit
 from streamlit.testing.v1 import AppTest
 
 
@@ -15,6 +17,13 @@ def _parts() -> None:
 
     clock.repeated(lambda text: st.write(text), "moving", 2)("drawn again")
     clock.repeated(lambda text: st.write(text), "still", None)("drawn once")
+
+
+def test_the_installed_page_says_what_the_clock_reads() -> None:
+    scripts = (Path(streamlit.__file__).parent / "static").rglob("*.js")
+    text = "".join(script.read_text() for script in scripts)
+    for name in ("data-test-script-state", "data-test-connection-state", "notRunning", "CONNECTED"):
+        assert name in text
 
 
 def clocks(test: AppTest) -> list[dict[str, Any]]:

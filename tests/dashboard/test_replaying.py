@@ -14,7 +14,6 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard import replaying, session
 from dashboard.session import Page
-from telemetry.errors import StepscopeError
 
 TIMEOUT = 120
 Show = Callable[[Path], None]
@@ -34,12 +33,9 @@ def opened() -> Page:
     return page
 
 
-def ended(error: Exception | None = None) -> Future[None]:
+def ended() -> Future[None]:
     replay: Future[None] = Future()
-    if error is None:
-        replay.set_result(None)
-    else:
-        replay.set_exception(error)
+    replay.set_result(None)
     return replay
 
 
@@ -82,23 +78,41 @@ def test_without_preemptions_there_is_nothing_to_replay(calm_log: Path, show: Sh
     assert replaying.begin(opened()) is None
 
 
+def followed() -> None:
+    import streamlit as st
+
+    from dashboard import replaying, session
+
+    page = session.open_page()
+    assert page is not None
+    st.session_state["effort"] = page.effort
+    replaying.follow(page)
+
+
 @pytest.mark.usefixtures("unseen")
-def test_one_that_failed_is_begun_anew_and_an_unexpected_error_is_logged(
+def test_one_that_failed_is_told_once_and_begun_anew_when_asked(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(_: Page) -> None:
-        raise ArithmeticError("of our own making")
+        raise ArithmeticError("of *our* own making")
 
+    test = AppTest.from_function(followed, default_timeout=TIMEOUT)
     with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
         patched.setattr(Page, "replay", broken)
         failed = replaying.begin(opened())
         assert failed is not None
         assert isinstance(failed.exception(), ArithmeticError)
+        test.run()
+    assert replaying.begin(opened()) is failed
+    said = ":orange[▲ The load was not replayed: of \\*our\\* own making]"
+    assert [each.value for each in test.markdown] == [said]
+    assert not test.get("bidi_component")  # nothing asks again and again
+    assert caplog.text.count("a load could not be replayed") == 1
+    test.button(key="retry-replay").click().run()
     again = replaying.begin(opened())
-    assert again is not None
-    assert again is not failed
-    again.result()
-    assert "a load could not be replayed" in caplog.text
+    if again is not None:
+        again.result()
+    assert opened().effort == "usual"
 
 
 def looks() -> None:
@@ -124,14 +138,8 @@ def looks() -> None:
         (Future(), False, 1, replaying.NOTE),
         (ended(), False, 3, None),
         (ended(), True, 1, "in it"),
-        (
-            ended(StepscopeError("no *such* day")),
-            False,
-            1,
-            r":orange[▲ The load was not replayed: no \*such\* day]",
-        ),
     ],
-    ids=["running", "ended", "ended-behind-a-dialog", "failed"],
+    ids=["running", "ended", "ended-behind-a-dialog"],
 )
 def test_a_page_is_drawn_anew_when_its_replay_is_there_and_no_dialog_is_open(
     replay: Future[None], opens: bool, runs: int, said: str | None

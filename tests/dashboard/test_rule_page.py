@@ -61,7 +61,7 @@ def test_what_was_found_leads_to_the_finding(storm_log: Path, show: Show) -> Non
 def test_a_rule_that_is_none_is_said_to_be_none(wanted: str, storm_log: Path, show: Show) -> None:
     show(storm_log)
     test = run(findings, rule=wanted)
-    assert "No such rule" in said(test)
+    assert "No page of this rule" in said(test)
 
 
 def test_the_way_back_leaves_no_rule_in_the_address(storm_log: Path, show: Show) -> None:
