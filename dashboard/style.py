@@ -29,6 +29,10 @@ def _numbers_at_the_right() -> str:
     return f"{chosen} {{text-align:right !important;}}"
 
 
+STYLED = "--stepscope-styled"
+"""A property of the page, set when the sheet has reached it: before, nothing has its size."""
+
+
 def sheet(theme: Theme) -> str:
     """Returns the style sheet of every page. Nothing from a log is in it."""
     edges = "".join(
@@ -53,7 +57,8 @@ a code {{color:inherit !important;}}
 [class*="st-key-card-"][class*="-quiet"] {{border-left:4px solid {muted} !important;}}
 [class*="st-key-verdict-"][class*="-healthy"] {{border-left:4px solid {healthy} !important;}}
 [class*="st-key-verdict-"] {{background:{panel}; border-radius:6px;}}
-[data-testid="stMainBlockContainer"] {{padding:4.4rem 1.75rem 2rem 1.75rem; max-width:none;}}
+[data-testid="stMainBlockContainer"] {{padding:4.4rem 1.75rem 2rem 1.75rem; max-width:none;
+  {STYLED}:1;}}
 [data-testid="stMainBlockContainer"] > [data-testid="stVerticalBlock"] {{gap:0.6rem;}}
 [data-testid="stAppDeployButton"] {{display:none;}}
 [data-stale="true"] {{opacity:1 !important; transition:none !important;}}

@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import session
+from dashboard import session, style
 
 ROUND_TO = 8
 MAX_WAIT_MS = 5_000
@@ -31,6 +31,7 @@ export default function (component) {
   const tell = () => {
     if (isLeaving()) { later(); return; }
     const style = getComputedStyle(main);
+    if (!style.getPropertyValue('STYLED')) { later(); return; }
     const inner = main.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
     const width = Math.floor(inner / ROUND_TO) * ROUND_TO;
     if (width <= 0) { return; }
@@ -53,6 +54,7 @@ _NAMES = {
     "ROUND_TO": str(ROUND_TO),
     "MAX_WAIT_MS": str(MAX_WAIT_MS),
     "COOKIE": session.WIDTH_COOKIE,
+    "STYLED": style.STYLED,
 }
 
 
