@@ -17,6 +17,10 @@ from diagnose.life.state import FindingState, Silence, read_silences, read_state
 from diagnose.reading import QueryLog
 from diagnose.words import harmless, iso
 
+MIN_COVERED = 0.5
+"""Part of a finding's preemptions that stored shares have to divide. Choice: a minority tells
+little of the rest."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
@@ -145,11 +149,19 @@ def with_stored_shares(finding: Finding, state: FindingState | None) -> Finding:
     """Returns a finding with the shares that are stored of it, where it has none of its own.
 
     Not every look replays: the analyst beside the collector did. Shares of another opening are not
-    its own.
+    its own, and shares of a beginning say nothing of what came after it.
     """
     if finding.shares or state is None or not state.shares or not _overlap(finding, state):
         return finding
+    if not _cover(finding, state):
+        return finding
     return replace(finding, shares=state.told_shares, shared_ts=state.shared_ts)
+
+
+def _cover(finding: Finding, state: FindingState) -> bool:
+    """Whether stored shares divide enough of the preemptions that are there now."""
+    known = dict(finding.impact.numbers).get("num_preemptions")
+    return known is None or sum(share.num for share in state.told_shares) >= MIN_COVERED * known
 
 
 def _overlap(finding: Finding, state: FindingState) -> bool:

@@ -132,8 +132,8 @@ def test_what_was_said_moves_no_cursor(log: Path, capsys: pytest.CaptureFixture[
 # ---------------------------------------------------------------------------- what is stored of it
 
 SHARES = [
-    {"kind": "burst_of_arrivals", "name": "burst of arrivals", "num": 9.0, "ratio": 0.75},
-    {"kind": None, "name": "unexplained", "num": 3.0, "ratio": 0.25},
+    {"kind": "burst_of_arrivals", "name": "burst of arrivals", "num": 75.0, "ratio": 0.75},
+    {"kind": None, "name": "unexplained", "num": 25.0, "ratio": 0.25},
 ]
 
 
@@ -160,7 +160,7 @@ def test_a_look_that_replays_nothing_has_the_shares_that_are_stored(log: Path) -
     found, said = followed(log)
     own = found.findings[0]
     assert [(share.kind, share.num) for share in own.shares] == [
-        ("burst_of_arrivals", 9), (None, 3)
+        ("burst_of_arrivals", 75), (None, 25)
     ]  # fmt: skip
     assert own.shared_ts is None
     store(log, {"sentence": "x", "shares": SHARES, "shared_ts": shared_ts})
@@ -173,13 +173,21 @@ def test_a_look_that_replays_nothing_has_the_shares_that_are_stored(log: Path) -
 def test_a_look_that_replays_keeps_its_own_shares(log: Path) -> None:
     store(log, {"sentence": "x", "shares": SHARES})
     found, _ = followed(log, "usual")
-    assert sum(share.num for share in found.findings[0].shares) > 12
+    assert [share.num for share in found.findings[0].shares] != [75, 25]
 
 
 def test_shares_of_another_opening_are_not_taken(log: Path) -> None:
     later = followed(log)[0].findings[0].span.opened_ts + 3600 * NS
     store(log, {"sentence": "x", "shares": SHARES}, opened_ts=later)
     assert followed(log)[0].findings[0].shares == ()
+
+
+def test_shares_of_a_beginning_are_not_taken_for_what_came_after(log: Path) -> None:
+    num = dict(followed(log)[0].findings[0].impact.numbers)["num_preemptions"]
+    assert num is not None
+    for covered, are_taken in ((0.4, False), (0.6, True)):
+        store(log, {"sentence": "x", "shares": [SHARES[1] | {"num": covered * num, "ratio": 1}]})
+        assert bool(followed(log)[0].findings[0].shares) is are_taken
 
 
 def test_json_says_until_when_stored_shares_were_replayed(
@@ -197,7 +205,7 @@ def test_text_says_until_when_stored_shares_were_replayed(log: Path) -> None:
     shared_ts = store(log, {"sentence": "x", "shares": SHARES})
     store(log, {"sentence": "x", "shares": SHARES, "shared_ts": shared_ts})
     told = told_shares(followed(log)[0].findings[0])
-    assert told.startswith("burst of arrivals 75 %, unexplained 25 % of 12 (stored by the analyst")
+    assert told.startswith("burst of arrivals 75 %, unexplained 25 % of 100 (stored by the analyst")
 
 
 def test_what_nobody_followed_has_no_life(log: Path) -> None:
