@@ -22,6 +22,7 @@ FLAGS = [
 ]
 MILLISECONDS = 60_000
 CANVAS = "[data-testid=stVegaLiteChart] canvas"
+SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]"
 CHART = "[data-testid=stVegaLiteChart] :is(canvas, svg.marks)"
 
 needs_chromium = pytest.mark.skipif(
@@ -44,7 +45,9 @@ def chromium(*flags: str) -> Iterator[Any]:
 class Visit:
     """A page in the browser, and what it complained of and asked for."""
 
-    def __init__(self, browser: Any, served: Served, theme: colours.Theme) -> None:
+    def __init__(
+        self, browser: Any, served: Served, theme: colours.Theme, *, is_live: bool = False
+    ) -> None:
         self.complaints: list[str] = []
         self.strangers: list[str] = []
         self.page = browser.new_page(viewport={"width": 1440, "height": 1200}, color_scheme=theme)
@@ -53,6 +56,8 @@ class Visit:
         self.page.on("console", self._said)
         self.page.on("request", lambda request: self._asked(request.url, served.url))
         self.page.goto(served.url)
+        if not is_live:  # a button that is pressed before the first drawing has ended can be lost
+            self.page.wait_for_selector(SETTLED)
 
     def _said(self, message: Any) -> None:
         if message.type == "error":

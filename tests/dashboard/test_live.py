@@ -132,7 +132,7 @@ def test_the_page_follows_the_engine_by_itself(
     engine: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     with dashboard(tmp_path / "log") as served, browsing.chromium() as browser:
-        visit = browsing.Visit(browser, served, "dark")
+        visit = browsing.Visit(browser, served, "dark", is_live=True)
         visit.wait_for_charts()
         chip = visit.page.locator(".st-key-chip-window").first
         before = num_steps(chip.inner_text())
@@ -147,7 +147,7 @@ def test_a_button_leads_on_whatever_is_being_drawn(
     engine: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     with dashboard(tmp_path / "log") as served, browsing.chromium() as browser:
-        visit = browsing.Visit(browser, served, "dark")
+        visit = browsing.Visit(browser, served, "dark", is_live=True)
         for pause in range(3):
             button = visit.page.get_by_role("button", name="Report", exact=True)
             button.wait_for()
