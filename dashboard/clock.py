@@ -74,6 +74,7 @@ def repeated(draw: Callable[Args, None], name: str, seconds: float | None) -> Ca
             _set(name, seconds)
         draw(*args, **kwargs)
 
+    # Streamlit tells fragments of one place apart by their names.
     part.__qualname__ = f"{draw.__qualname__}.{name}"
     part.__module__ = draw.__module__
     return st.fragment(part)

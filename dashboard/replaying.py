@@ -48,7 +48,7 @@ def follow(page: Page) -> None:
         return
     error = replay.exception() if replay.done() else None
     if error is not None:
-        _say_failed(replay, error)
+        _say_failed(page, error)
     else:
         clock.repeated(look, "replay", LOOK_SECONDS)(replay)
 
@@ -90,12 +90,10 @@ def look(replay: Future[None]) -> None:
         st.rerun(scope="app")
 
 
-def _say_failed(replay: Future[None], error: BaseException) -> None:
+def _say_failed(page: Page, error: BaseException) -> None:
     st.markdown(f":orange[▲ The load was not replayed: {in_markdown(str(error), 400)}]")
     if st.button("Retry", key="retry-replay", type="tertiary"):
-        known = _replays().known
-        for window in [window for window, own in known.items() if own is replay]:
-            known.pop(window, None)
+        _replays().known.pop(page.closed_window, None)
         st.rerun(scope="app")
 
 

@@ -8,6 +8,8 @@ from diagnose.finding import Severity
 
 MOST_COLUMNS = 9
 """Columns of a document's table, of which each may be one of numbers."""
+STYLED = "--stepscope-styled"
+"""A property of the page, set when the sheet has reached it: before, nothing has its size."""
 ROW_PX = 31
 """Pixels of a row of a table that scrolls."""
 _HEAD_PX = 38
@@ -27,10 +29,6 @@ def _numbers_at_the_right() -> str:
         for column in range(1, MOST_COLUMNS + 1)
     )
     return f"{chosen} {{text-align:right !important;}}"
-
-
-STYLED = "--stepscope-styled"
-"""A property of the page, set when the sheet has reached it: before, nothing has its size."""
 
 
 def sheet(theme: Theme) -> str:

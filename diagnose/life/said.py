@@ -151,9 +151,9 @@ def with_stored_shares(finding: Finding, state: FindingState | None) -> Finding:
     Not every look replays: the analyst beside the collector did. Shares of another opening are not
     its own, and shares of a beginning say nothing of what came after it.
     """
-    if finding.shares or state is None or not state.shares or not _overlap(finding, state):
+    if finding.shares or state is None or not state.shares:
         return finding
-    if not _cover(finding, state):
+    if not (_overlap(finding, state) and _cover(finding, state)):
         return finding
     return replace(finding, shares=state.told_shares, shared_ts=state.shared_ts)
 
