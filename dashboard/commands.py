@@ -53,7 +53,7 @@ def run_dashboard(args: argparse.Namespace) -> int:
     """Serves the dashboard until SIGTERM or Ctrl-C; prints its address first."""
     from streamlit.web import bootstrap
 
-    from dashboard import drawing, first_look
+    from dashboard import first_look, vega
     from dashboard.login import VARIABLE
     from dashboard.source import ROOT_VARIABLE
     from dashboard.theme import LOOPBACK, options
@@ -72,7 +72,7 @@ def run_dashboard(args: argparse.Namespace) -> int:
         prefix="stepscope-dashboard-", ignore_cleanup_errors=True
     ) as scratch:
         tempfile.tempdir = scratch  # what queries spill; it goes with the pages
-        drawing.trust_charts()
+        vega.trust_charts()
         first_look.start()
         bootstrap.run(str(script), False, [], chosen)
     # Trap: threads that still replay for somebody who has gone would hold the process for as long

@@ -1,4 +1,4 @@
-"""The timeline of overview and findings as it goes to the browser: a Vega-Lite chart, its tables.
+"""The timeline of overview and findings as it goes to the browser, kept from visit to visit.
 
 To build seven panels takes longer than all else on the page. Of a closed log nothing changes from
 one visitor to the next, so what was drawn once is kept, by the log's stamp, engine, window, theme
@@ -7,23 +7,19 @@ and width. Nothing is drawn here; `timeline_data` does.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-import altair as alt
-import pandas as pd
 import streamlit as st
-from altair.utils import schemapi
 
 from dashboard import source
 from dashboard.session import Page
 from dashboard.timeline_data import build
+from dashboard.vega import spec_of
 from diagnose.diagnosis import EngineDiagnosis
 
 MAX_DRAWINGS = 24
 """Each takes 0.7 MB: a chart has a few thousand points."""
-_PARTS = ("layer", "vconcat", "hconcat", "concat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,42 +64,3 @@ def _cached_drawing(
 def _draw(page: Page, engine: EngineDiagnosis) -> Drawing:
     shown = build(page, engine)
     return Drawing(spec_of(shown.chart), shown.statements)
-
-
-def spec_of(chart: Any) -> dict[str, Any]:
-    """Returns a chart as Vega-Lite, each of its frames once under `datasets`; the chart is used up.
-
-    The types of all columns have to be written in the chart: there is no frame left to guess from.
-    It is not held against Vega-Lite's schema, which takes as long as to build it; tests do that.
-    """
-    frames: dict[str, pd.DataFrame] = {}
-    _take_frames(chart, frames)
-    spec: dict[str, Any] = chart.to_dict(validate=False)
-    for default in ("continuousWidth", "continuousHeight"):  # of Altair's own theme
-        spec.get("config", {}).get("view", {}).pop(default, None)
-    return spec | {"datasets": frames}
-
-
-def trust_charts() -> None:
-    """Leaves out Altair's own checks in this process, of each part of a chart as it is made."""
-    schemapi.disable_debug_mode()
-
-
-def _take_frames(part: Any, frames: dict[str, pd.DataFrame]) -> None:
-    """Puts a name in the place of each frame in a chart and the charts that it is made of."""
-    data = getattr(part, "data", alt.Undefined)
-    if isinstance(data, pd.DataFrame):
-        name = _name_of(data)
-        frames[name] = data
-        part.data = alt.NamedData(name=name)
-    for kind in _PARTS:
-        inner = getattr(part, kind, alt.Undefined)
-        for each in inner if isinstance(inner, list) else []:
-            _take_frames(each, frames)
-
-
-def _name_of(frame: pd.DataFrame) -> str:
-    """Returns the same name for the same rows: the browser draws anew where it is another."""
-    digest = hashlib.sha256(repr(list(frame.columns)).encode())
-    digest.update(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes())
-    return digest.hexdigest()[:16]

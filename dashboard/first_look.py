@@ -11,9 +11,12 @@ from __future__ import annotations
 import importlib
 import logging
 import threading
+import time
 from concurrent.futures import wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from streamlit import runtime
 
 from telemetry.errors import StepscopeError
 
@@ -25,6 +28,7 @@ THEMES: tuple[Theme, ...] = ("light", "dark")
 THREADS = "stepscope-"
 """How the names of threads begin that work for no visitor in particular."""
 THREAD = f"{THREADS}first-look"
+POLL_SECONDS = 0.01
 _HOST_LOGGER = "streamlit.runtime.scriptrunner_utils.script_run_context"
 """Says at each call that no visitor stands behind a thread. None does behind ours."""
 
@@ -34,11 +38,18 @@ logger = logging.getLogger(__name__)
 def start() -> None:
     """Begins in a thread of its own; a visitor who is quicker waits for the same answers."""
     logging.getLogger(_HOST_LOGGER).addFilter(_is_of_a_visit)
-    threading.Thread(target=prepare, name=THREAD, daemon=True).start()
+    threading.Thread(target=_prepare_when_served, name=THREAD, daemon=True).start()
 
 
 def _is_of_a_visit(record: logging.LogRecord) -> bool:
     return not str(record.threadName).startswith(THREADS)
+
+
+def _prepare_when_served() -> None:
+    """Waits for Streamlit's runtime: a page that is imported before it says so in the output."""
+    while not runtime.exists():
+        time.sleep(POLL_SECONDS)
+    prepare()
 
 
 def prepare() -> None:

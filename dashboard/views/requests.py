@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dashboard import address, clock, drawing, header, links, picking, states, story, story_data
+from dashboard import address, clock, header, links, picking, states, story, story_data, vega
 from dashboard.charts.marks import PICKED
 from dashboard.queries import requests as queries
 from dashboard.session import Page
@@ -181,7 +181,7 @@ def _charts(page: Page, request: dict[str, Any]) -> None:
     if drawn is None:
         return
     told = st.vega_lite_chart(
-        spec=drawing.spec_of(drawn.chart),
+        spec=vega.spec_of(drawn.chart),
         width="content",
         theme=None,
         key=f"story-chart-{page.scope.engine}-{request['request']}-{page.theme}",

@@ -24,7 +24,7 @@
 --: num_invalid_blocks [blocks, lower] KV blocks that failed to load
 --: policy [-, -] what happens to invalid blocks: recompute or fail
 --= SELECT tier, outcome, count(*) AS num_loads, sum(num_tokens) AS num_tokens
---= FROM connector_loads GROUP BY ALL ORDER BY num_loads DESC, tier
+--= FROM connector_loads GROUP BY ALL ORDER BY num_loads DESC, tier, outcome
 CREATE OR REPLACE VIEW connector_loads AS
 WITH told AS (
   SELECT *, CASE WHEN connector = 'encoder' THEN text END AS item_key FROM request_events

@@ -19,7 +19,7 @@
 --: note [-, -] what the person wrote; else NULL
 --: until_ts [ns, -] end of a silence; else NULL
 --: sentence [-, -] the finding in one sentence; NULL for what a person said
---= SELECT ts_utc, event, rule, severity, reason FROM finding_changes ORDER BY ts LIMIT 5
+--= SELECT ts_utc, event, rule, severity, reason FROM finding_changes ORDER BY ts, finding LIMIT 5
 CREATE OR REPLACE VIEW finding_changes AS
 SELECT
   engine,

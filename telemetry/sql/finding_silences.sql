@@ -7,7 +7,7 @@
 --: until_ts [ns, -] when it ends
 --: author [-, -] who said so
 --: note [-, -] why
---= SELECT rule, until_ts, author, note FROM finding_silences ORDER BY since_ts DESC LIMIT 3
+--= SELECT rule, until_ts, author, note FROM finding_silences ORDER BY since_ts DESC, rule LIMIT 3
 CREATE OR REPLACE VIEW finding_silences AS
 SELECT engine, rule, ts AS since_ts, until_ts, author, note
 FROM (

@@ -24,7 +24,7 @@
 --: sentence [-, -] the finding in one sentence
 --: body [-, -] the whole finding as it was last told, JSON
 --= SELECT finding, rule, severity, status, num_openings, acknowledged_by
---= FROM finding_states ORDER BY changed_ts DESC LIMIT 5
+--= FROM finding_states ORDER BY changed_ts DESC, finding LIMIT 5
 CREATE OR REPLACE VIEW finding_states AS
 WITH changes AS (
   FROM finding_changes WHERE status IS NOT NULL

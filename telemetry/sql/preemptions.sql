@@ -47,7 +47,7 @@
 --: num_tokens_pending [tokens, -] still missing, and the request has not ended
 --= SELECT cause, count(*) AS num_preemptions, sum(num_computed_tokens_lost) AS num_tokens_lost,
 --=   sum(num_tokens_recomputed) AS num_tokens_recomputed
---= FROM preemptions GROUP BY cause ORDER BY num_preemptions DESC
+--= FROM preemptions GROUP BY cause ORDER BY num_preemptions DESC, cause
 CREATE OR REPLACE VIEW preemptions AS
 WITH moves AS (
   SELECT

@@ -15,7 +15,7 @@
 --: wait_reason [-, -] what the requests wait for (WaitReason)
 --: num_requests [requests, lower] how many of them
 --= SELECT wait_reason, sum(num_requests) AS num_request_steps, max(num_requests) AS most_at_once
---= FROM queue_by_reason GROUP BY wait_reason ORDER BY num_request_steps DESC
+--= FROM queue_by_reason GROUP BY wait_reason ORDER BY num_request_steps DESC, wait_reason
 CREATE OR REPLACE MACRO queue_by_reason_between(from_ns, until_ns) AS TABLE
 WITH rows_of_steps AS (
   FROM queue_scans_between(from_ns, until_ns)

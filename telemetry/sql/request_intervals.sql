@@ -22,7 +22,7 @@
 --: start_step [-, -] step in which, or before which, it began
 --: end_step [-, -] step in which, or before which, it ended; NULL while open
 --= SELECT phase, count(*) AS num_intervals, sum(duration_ns) // 1000000 AS total_ms
---= FROM request_intervals GROUP BY phase ORDER BY total_ms DESC
+--= FROM request_intervals GROUP BY phase ORDER BY total_ms DESC, phase
 CREATE OR REPLACE VIEW request_intervals AS
 WITH turns AS (
   SELECT engine, request, seq, step, ts, 'queued' AS phase, false AS is_reset FROM request_arrivals

@@ -39,12 +39,12 @@ TABLE_DOCS: dict[str, TableDoc] = {
     "request_arrivals": TableDoc(
         doc="One row a request, written when it is queued, so that a stuck one is in the log too.",
         example="SELECT request_id, num_prompt_tokens, max_tokens, priority, adapter\n"
-        "FROM request_arrivals ORDER BY ts LIMIT 3",
+        "FROM request_arrivals ORDER BY ts, request LIMIT 3",
     ),
     "request_finishes": TableDoc(
         doc="One row a request that has ended, with its times. Every request ends exactly once.",
         example="SELECT finish_reason_name(reason) AS reason, count(*) AS num_requests\n"
-        "FROM request_finishes GROUP BY reason ORDER BY num_requests DESC",
+        "FROM request_finishes GROUP BY reason ORDER BY num_requests DESC, reason",
     ),
     "request_events": TableDoc(
         doc="One row an event of a request or of the engine. `seq` is the order in which they "
@@ -76,7 +76,7 @@ TABLE_DOCS: dict[str, TableDoc] = {
         doc="One row an engine and day: how far its ring has been read, written in the same "
         "transaction as the rows. `dense_drains` is the same for the dense file.",
         example="SELECT engine, num_steps, num_events, closed FROM drains\n"
-        "ORDER BY num_steps DESC LIMIT 3",
+        "ORDER BY num_steps DESC, ts LIMIT 3",
     ),
     "samples": TableDoc(
         doc="One row a value scraped from elsewhere, under the name that the source gives it. A "
@@ -87,38 +87,39 @@ TABLE_DOCS: dict[str, TableDoc] = {
     "log_lines": TableDoc(
         doc="One row a line of an engine's log that tells of something going wrong, or of its "
         "life. Lines with numbers are rows of `samples`; a request's content is never kept.",
-        example="SELECT kind, count(*) AS num_lines FROM log_lines GROUP BY kind",
+        example="SELECT kind, count(*) AS num_lines FROM log_lines GROUP BY kind ORDER BY kind",
     ),
     "engine_spans": TableDoc(
         doc="One row a span that an engine exported itself, like vLLM's `llm_request`. It knows "
         "nothing of preemptions: waiting after one is part of `decode_ns`.",
         example="SELECT name, count(*) AS num_spans, max(e2e_ns) AS longest_ns\n"
-        "FROM engine_spans GROUP BY name",
+        "FROM engine_spans GROUP BY name ORDER BY name",
     ),
     "kv_events": TableDoc(
         doc="One row a KV event: blocks that entered or left the prefix cache. It names no "
         "request. A hit is told as stored, too: vLLM tells so what is in use again.",
-        example="SELECT kind, sum(num_blocks) AS num_blocks FROM kv_events GROUP BY kind",
+        example="SELECT kind, sum(num_blocks) AS num_blocks\n"
+        "FROM kv_events GROUP BY kind ORDER BY kind",
     ),
     "imports": TableDoc(
         doc="One row an import that was carried out: what was read, what was not understood.",
-        example="SELECT source, num_read, num_unread FROM imports ORDER BY ts",
+        example="SELECT source, num_read, num_unread FROM imports ORDER BY ts, source",
     ),
     "findings": TableDoc(
         doc="One row a change in the life of a finding, and one each time that a person "
         "acknowledged or silenced. `finding_states` is what stands now, `finding_changes` the "
         "story.",
-        example="SELECT event, count(*) AS num_rows FROM findings GROUP BY event",
+        example="SELECT event, count(*) AS num_rows FROM findings GROUP BY event ORDER BY event",
     ),
     "exports": TableDoc(
         doc="One row an engine: how far it has been exported as spans.",
-        example="SELECT engine, next_step FROM exports ORDER BY ts DESC LIMIT 3",
+        example="SELECT engine, next_step FROM exports ORDER BY ts DESC, engine LIMIT 3",
     ),
     "removed_days": TableDoc(
         doc="One row a file that was removed because the log may keep no more: by age, or by its "
         "size in all. What it held is gone.",
         example="SELECT limit_name, count(*) AS num_files, sum(size_bytes) AS size_bytes\n"
-        "FROM removed_days GROUP BY limit_name",
+        "FROM removed_days GROUP BY limit_name ORDER BY limit_name",
     ),
     "vocabulary": TableDoc(
         doc="Every closed set by code and name; docs/record.md explains the words. Each file of a "

@@ -16,7 +16,7 @@ import streamlit as st
 from altair.utils import schemapi
 from streamlit.testing.v1 import AppTest
 
-from dashboard import drawing, session
+from dashboard import drawing, session, vega
 from dashboard.session import Page
 from dashboard.timeline_data import build
 
@@ -108,7 +108,7 @@ def test_equal_rows_have_one_name_and_others_another() -> None:
         import altair as alt
 
         charts = [alt.Chart(frame).mark_point().encode(x="x:Q") for frame in frames]
-        return list(drawing.spec_of(alt.vconcat(*charts))["datasets"])
+        return list(vega.spec_of(alt.vconcat(*charts))["datasets"])
 
     one, same, other = ({"x": [1, 2]}, {"x": [1, 2]}, {"x": [1, 3]})
     renamed = {"y": [1, 2]}
@@ -129,6 +129,6 @@ def test_a_chart_that_is_trusted_is_the_same_chart(page: Page) -> None:
 
     with schemapi.debug_mode(True):
         checked = drawn()
-        drawing.trust_charts()
+        vega.trust_charts()
         trusted = drawn()
     assert trusted == checked
