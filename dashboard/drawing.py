@@ -12,10 +12,9 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import source
+from dashboard import source, vega
 from dashboard.session import Page
 from dashboard.timeline_data import build
-from dashboard.vega import spec_of
 from diagnose.diagnosis import EngineDiagnosis
 
 MAX_DRAWINGS = 24
@@ -63,4 +62,4 @@ def _cached_drawing(
 
 def _draw(page: Page, engine: EngineDiagnosis) -> Drawing:
     shown = build(page, engine)
-    return Drawing(spec_of(shown.chart), shown.statements)
+    return Drawing(vega.spec_of(shown.chart), shown.statements)

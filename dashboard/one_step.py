@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboard import colours, header, states, step_cards, step_data, step_words
+from dashboard import colours, header, states, step_cards, step_data, step_words, vega
 from dashboard.charts.axis import AXIS_SPACE
 from dashboard.charts.blocks import block_chart, choose
 from dashboard.queries import steps as queries
@@ -172,9 +172,7 @@ def _blocks(page: Page, facts: StepFacts) -> None:
     chart = block_chart(
         blocks, drawn, width=width, theme=page.theme, block_size=facts.engine.get("block_size")
     )
-    st.altair_chart(
-        chart, width="content", theme=None, key=f"blocks-{facts.asked}-{page.theme}-{width}"
-    )
+    vega.show(chart, key=f"blocks-{facts.asked}-{page.theme}-{width}")
 
 
 def _key(page: Page) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import streamlit as st
 
 from dashboard import address, header, links, session
@@ -9,26 +12,26 @@ from dashboard.charts.load import BRUSH
 from dashboard.charts.marks import PICKED
 from dashboard.session import Page
 
-MODES = [BRUSH, PICKED]
+SELECTIONS = (BRUSH, PICKED)
 """Selections that a timeline tells of."""
 MIN_BRUSH_MS = 1.0
 """A shorter brush is a slip of the hand."""
 
 
-def follow(page: Page, told: object, *, to: str | None = None) -> None:
+def follow(page: Page, selected: Mapping[str, Any], *, to: str | None = None) -> None:
     """Follows a drag or a click on a timeline of the page's window.
 
     Args:
         page: what the timeline shows.
-        told: what the chart answered.
+        selected: what is selected in it.
         to: the page that shows the window that was dragged; the present one where None.
     """
-    _follow_brush(page, told, to)
-    _follow_click(told)
+    _follow_brush(page, selected, to)
+    _follow_click(selected)
 
 
-def _follow_brush(page: Page, told: object, to: str | None) -> None:
-    chosen = getattr(told, "selection", {}).get(BRUSH, {}).get("x")
+def _follow_brush(page: Page, selected: Mapping[str, Any], to: str | None) -> None:
+    chosen = selected.get(BRUSH, {}).get("x")
     if not chosen or chosen[1] - chosen[0] < MIN_BRUSH_MS:
         return
     if st.session_state.get("last_brush") == chosen:
@@ -41,9 +44,9 @@ def _follow_brush(page: Page, told: object, to: str | None) -> None:
     st.switch_page(st.session_state["pages"][to])
 
 
-def _follow_click(told: object) -> None:
+def _follow_click(selected: Mapping[str, Any]) -> None:
     """A click into a panel opens the step there; the same click is followed once."""
-    chosen = getattr(told, "selection", {}).get(PICKED) or []
+    chosen = selected.get(PICKED) or []
     is_new = chosen != st.session_state.get("last_pick", [])
     st.session_state["last_pick"] = chosen
     if chosen and is_new:

@@ -17,7 +17,8 @@ from threading import Lock
 import streamlit as st
 
 from dashboard import clock, dialogs
-from dashboard.session import ClosedWindow, Page
+from dashboard.answers import ClosedWindow
+from dashboard.session import Page
 from dashboard.untrusted import in_markdown
 from telemetry.errors import StepscopeError
 

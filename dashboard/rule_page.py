@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import streamlit as st
 
 from dashboard import links, states
+from dashboard.finding_cards import SENTENCE
 from dashboard.session import Page
 from dashboard.untrusted import in_markdown
 from diagnose.diagnosis import EngineDiagnosis
@@ -15,7 +17,6 @@ from diagnose.rules import RULES
 
 NAME = "rule"
 """The part of the address that names a rule."""
-SENTENCE = 400
 _TITLE = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -57,30 +58,25 @@ def _verdict(page: Page, engine: EngineDiagnosis | None, rule: str) -> list[str]
     """Returns what a rule says of the window, as lines of markdown."""
     if engine is None:
         return [":gray[– nothing is recorded in this window]"]
-    lines = [
-        f":orange[▲] **Found:** [{in_markdown(found.sentence, SENTENCE)}]"
-        f"({links.path(page, 'findings', finding=found.id)})"
-        for found in engine.findings
-        if found.rule == rule
-    ]
-    lines += [
-        f":green[✓] **Well in this window:** {in_markdown(said.name)}, "
-        f"{in_markdown(said.number, SENTENCE)}"
-        for said in engine.healthy
-        if said.rule == rule and said.is_used
-    ]
-    lines += [
-        f"● **Explained by** {in_markdown(said.by, 80)}: {in_markdown(said.number, SENTENCE)}"
-        for said in engine.suppressed
-        if said.rule == rule
-    ]
-    lines += [
-        f":gray[– **Not measured in this window:** {in_markdown(said.why, SENTENCE)}"
-        f"{_lacking(said.missing)}]"
-        for said in engine.not_measured
-        if said.rule == rule
-    ]
+    lines = [line for own, line in _said(page, engine) if own == rule]
     return lines or [":gray[– Not in use in this window.]"]
+
+
+def _said(page: Page, engine: EngineDiagnosis) -> Iterator[tuple[str | None, str]]:
+    """Yields a rule and a line of what it says of the window, for all of them."""
+    for found in engine.findings:
+        path = links.path(page, "findings", finding=found.id)
+        yield found.rule, f":orange[▲] **Found:** [{in_markdown(found.sentence, SENTENCE)}]({path})"
+    for well in engine.healthy:
+        if well.is_used:
+            told = f"{in_markdown(well.name)}, {in_markdown(well.number, SENTENCE)}"
+            yield well.rule, f":green[✓] **Well in this window:** {told}"
+    for silent in engine.suppressed:
+        told = f"{in_markdown(silent.by, 80)}: {in_markdown(silent.number, SENTENCE)}"
+        yield silent.rule, f"● **Explained by** {told}"
+    for unknown in engine.not_measured:
+        told = f"{in_markdown(unknown.why, SENTENCE)}{_lacking(unknown.missing)}"
+        yield unknown.rule, f":gray[– **Not measured in this window:** {told}]"
 
 
 def _lacking(missing: tuple[str, ...]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dashboard import step_words
+from dashboard import step_words, vega
 from dashboard.charts.phases import phase_bar
 from dashboard.session import Page
 from dashboard.starts import one_row
@@ -65,12 +65,8 @@ def time(page: Page, facts: StepFacts, share: float) -> None:
             return
         st.markdown(f"**Where the {took} went**")
         width = page.width if page.width < STACKED_BELOW else int(page.width * share)
-        st.altair_chart(
-            phase_bar(parts, width=max(200, width - INSIDE), theme=page.theme),
-            width="content",
-            theme=None,
-            key=f"phases-{facts.asked}-{page.theme}-{width}",
-        )
+        chart = phase_bar(parts, width=max(200, width - INSIDE), theme=page.theme)
+        vega.show(chart, key=f"phases-{facts.asked}-{page.theme}-{width}")
         st.markdown(" &nbsp; ".join(f":gray[{name}] **{duration(ns)}**" for name, ns in parts))
 
 

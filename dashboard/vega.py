@@ -1,4 +1,4 @@
-"""Charts as Vega-Lite says them, each of their tables once, without the checks of Altair.
+"""Charts as Vega-Lite says them and pages show them: each table once, without Altair's checks.
 
 To hold a chart against Vega-Lite's schema takes as long as to build it; tests do that.
 """
@@ -6,13 +6,42 @@ To hold a chart against Vega-Lite's schema takes as long as to build it; tests d
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
 import pandas as pd
+import streamlit as st
 from altair.utils import schemapi
 
 _PARTS = ("layer", "vconcat", "hconcat", "concat")
+
+
+def show(chart: Any, *, key: str, selections: Sequence[str] = ()) -> Mapping[str, Any]:
+    """Draws a chart, which is used up, as wide as it says; returns what is selected in it.
+
+    Args:
+        chart: Altair's, in the colours of its theme.
+        key: of the element; where it stays the same, so does what is selected.
+        selections: names of those whose change runs the page again; only they are returned.
+    """
+    return show_spec(spec_of(chart), key=key, selections=selections)
+
+
+def show_spec(
+    spec: dict[str, Any], *, key: str, selections: Sequence[str] = ()
+) -> Mapping[str, Any]:
+    """Draws what `spec_of` made of a chart, as `show` does."""
+    told: Any = st.vega_lite_chart(
+        spec=spec,
+        width="content",
+        theme=None,
+        key=key,
+        on_select="rerun" if selections else "ignore",
+        selection_mode=selections or None,
+    )
+    selected: Mapping[str, Any] = told.selection if selections else {}
+    return selected
 
 
 def spec_of(chart: Any) -> dict[str, Any]:

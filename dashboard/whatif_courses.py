@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import colours, whatif_data
+from dashboard import colours, vega, whatif_data
 from dashboard.charts.course import CourseLook, course_chart
 from dashboard.colours import Colour
 from dashboard.session import Page
@@ -79,7 +79,7 @@ def _one(page: Page, chosen: _Chosen, name: str, fact: str, width: int) -> None:
         chosen=(spot, amount(each.quantity, each.predicted)) if value != course.now else None,
     )
     key = f"course-{course.name}-{name}-{page.theme}-{width}-{spot}"
-    st.altair_chart(chart, width="content", theme=None, key=key)
+    vega.show(chart, key=key)
 
 
 def _fact(each: Predicted, fact: str) -> str:

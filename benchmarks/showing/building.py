@@ -61,22 +61,17 @@ def builds(log_directory: Path) -> Iterator[Built]:
             build_cpu_seconds=0.0,
         )
         view = Reader(log, start, scope, "dark", WIDTH)
-        yield _timed("overview", lambda: [build(view, engine).chart], spec_of)
-        yield _timed("preemptions", lambda: _preemptions(view, engine), _as_altair)
-        yield _timed("steps", lambda: _step(log, view), _as_altair)
+        yield _timed("overview", lambda: [build(view, engine).chart])
+        yield _timed("preemptions", lambda: _preemptions(view, engine))
+        yield _timed("steps", lambda: _step(log, view))
 
 
-def _as_altair(chart: Any) -> Any:
-    """Writes a chart as `st.altair_chart` does."""
-    return chart.to_dict()
-
-
-def _timed(page: str, draw: Callable[[], list[Any]], write: Callable[[Any], Any]) -> Built:
+def _timed(page: str, draw: Callable[[], list[Any]]) -> Built:
     wall, cpu = time.perf_counter(), time.process_time()
     draw()
     wall_asked, cpu_asked = time.perf_counter(), time.process_time()
     for chart in draw():
-        write(chart)
+        spec_of(chart)
     build_seconds = time.perf_counter() - wall_asked
     build_cpu = time.process_time() - cpu_asked
     return Built(

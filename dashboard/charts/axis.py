@@ -99,10 +99,11 @@ def length_words(ns: int) -> str:
 
 
 def y_axis(theme: Theme, *, values: list[float] | None = None, expr: str | None = None) -> alt.Axis:
-    """Returns the y axis that every layer of a panel repeats."""
+    """Returns the y axis that every layer of a panel repeats; its ticks are `values`, if given."""
     options: dict[str, Any] = {"labelExpr": expr} if expr else {}
+    if values is not None:
+        options["values"] = values
     return alt.Axis(
-        values=values,
         minExtent=AXIS_SPACE,
         maxExtent=AXIS_SPACE,
         domain=False,

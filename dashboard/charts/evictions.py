@@ -18,6 +18,8 @@ MAX_MARKS = 400
 """More preemptions than this are drawn as a grid."""
 GRID_CELLS = 40
 BAR_HEIGHT = 26
+CHOSEN = "chosen"
+"""The selection of the request whose mark was clicked."""
 MAP_MARGIN = 42
 """Pixels of the map's width that its y axis takes."""
 
@@ -37,7 +39,7 @@ def eviction_map(
     Args:
         marks: `request` (the victim), `beneficiary`, `request_place`, `beneficiary_place` (by
             arrival, or by priority and then arrival), `cause`, `lost`; with more than MAX_MARKS
-            preemptions the cells of `eviction_grid` instead, with `n`.
+            preemptions the cells of `queries.preemptions.grid` instead, with `n`.
         width: pixels.
         theme: of the page.
         payers: preemptions in which a newer request, the asking one itself, an older one paid.
@@ -146,7 +148,7 @@ def _points(marks: pd.DataFrame, theme: Theme, x: alt.X, y: alt.Y) -> alt.Chart:
                 alt.Tooltip("step:Q", title="step"),
             ],
         )
-        .add_params(alt.selection_point(name="chosen", fields=["request"], empty=False))
+        .add_params(alt.selection_point(name=CHOSEN, fields=["request"], empty=False))
     )
 
 

@@ -13,8 +13,8 @@ from dashboard.charts.canvas import Canvas
 from dashboard.charts.endings import Ending
 from dashboard.charts.marks import Word
 from dashboard.colours import Theme
-from dashboard.queries.panels import KV_REASONS
 from diagnose.words import NOT_MEASURED
+from telemetry.vocabulary import StopReason
 
 MARKS_HEIGHT = 22
 BAR_HEIGHT = 34
@@ -24,6 +24,14 @@ SMALL_LETTER = 5.6
 MIN_TEXT_PX = 40
 WAITS = {"queued": "queued", "preempted": "evicted, waiting"}
 """The phases in which a request waits, as people say it."""
+KV_REASONS = (
+    StopReason.kv_blocks_chunk,
+    StopReason.kv_blocks_whole_prompt,
+    StopReason.kv_watermark,
+    StopReason.kv_reserved_for_loads,
+    StopReason.loaded_needs_blocks,
+)
+"""The reasons that people call "KV blocks"."""
 _KV_REASON = re.compile("|".join(sorted((r.name for r in KV_REASONS), key=len, reverse=True)))
 
 

@@ -6,7 +6,7 @@ import time
 
 import streamlit as st
 
-from dashboard import clock, drawing, header, picking, states, verdict
+from dashboard import clock, drawing, header, picking, states, vega, verdict
 from dashboard.charts.axis import TimeAxis
 from dashboard.charts.scrapes import scraped_load
 from dashboard.queries import scrapes
@@ -91,7 +91,7 @@ def _draw_scrapes(page: Page, facts: MetricFacts) -> None:
     width = max(480, page.width - SIDE_SPACE)
     axis = TimeAxis(page.scope.start_ts, page.scope.end_ts, page.theme, width=width)
     chart = scraped_load(page.ask(statement), axis)
-    st.altair_chart(chart, width="content", theme=None, key=f"scrapes-{page.theme}")
+    vega.show(chart, key=f"scrapes-{page.theme}")
     with st.container(horizontal=True, horizontal_alignment="right"):
         header.links(page, {"Scrapes": statement}, "scrapes")
 
@@ -105,17 +105,10 @@ def _recent_diagnosis(page: Page) -> EngineDiagnosis | None:
 
 
 def _draw_timeline(page: Page, shown: drawing.Drawing) -> None:
-    told = st.vega_lite_chart(
-        spec=shown.spec,
-        width="content",
-        theme=None,
-        key=_chart_key(page),
-        on_select="rerun",
-        selection_mode=picking.MODES,
-    )
+    selected = vega.show_spec(shown.spec, key=_chart_key(page), selections=picking.SELECTIONS)
     with st.container(horizontal=True, horizontal_alignment="right"):
         header.links(page, shown.statements, "timeline")
-    picking.follow(page, told)
+    picking.follow(page, selected)
 
 
 def _chart_key(page: Page) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from dashboard import clock, colours, header, links, states
+from dashboard import clock, colours, header, links, states, vega
 from dashboard import preemption_words as words
-from dashboard.charts.evictions import GRID_CELLS, MAX_MARKS, cost_bar, eviction_map
+from dashboard.charts.evictions import CHOSEN, GRID_CELLS, MAX_MARKS, cost_bar, eviction_map
 from dashboard.charts.lag import counter_lag
 from dashboard.colours import Theme
 from dashboard.queries import preemptions as queries
@@ -108,24 +109,16 @@ def _who_evicted_whom(page: Page, account: Accounting) -> None:
             )
             return
         st.caption(_map_caption(marks))
-        told = st.altair_chart(
-            eviction_map(
-                marks,
-                width=_inside(page, LEFT),
-                theme=page.theme,
-                payers=(
-                    account.num_newer_paid,
-                    account.num_itself_paid,
-                    account.num_older_paid,
-                ),
-                by_priority=bool(marks["by_priority"].iloc[0]),
-            ),
-            width="content",
-            theme=None,
-            key=f"map-{page.theme}",
-            on_select="rerun" if "n" not in marks else "ignore",
+        chart = eviction_map(
+            marks,
+            width=_inside(page, LEFT),
+            theme=page.theme,
+            payers=(account.num_newer_paid, account.num_itself_paid, account.num_older_paid),
+            by_priority=bool(marks["by_priority"].iloc[0]),
         )
-    _follow(told)
+        selections = () if "n" in marks else (CHOSEN,)
+        selected = vega.show(chart, key=f"map-{page.theme}", selections=selections)
+    _follow(selected)
 
 
 def _map_caption(marks: pd.DataFrame) -> str:
@@ -141,8 +134,8 @@ def _map_caption(marks: pd.DataFrame) -> str:
     )
 
 
-def _follow(told: Any) -> None:
-    chosen = getattr(told, "selection", {}).get("chosen") or []
+def _follow(selected: Mapping[str, Any]) -> None:
+    chosen = selected.get(CHOSEN) or []
     if chosen and chosen != st.session_state.get("last_mark"):
         st.session_state["last_mark"] = chosen
         show_request(int(chosen[0]["request"]))
@@ -178,7 +171,7 @@ def _cost(page: Page, engine: EngineDiagnosis) -> None:
         if drawn:
             width = _inside(page, RIGHT)
             chart = cost_bar(drawn, width=width, theme=page.theme)
-            st.altair_chart(chart, width="content", theme=None, key=f"cost-{page.theme}")
+            vega.show(chart, key=f"cost-{page.theme}")
         st.caption(words.cost_line(account))
 
 
@@ -300,7 +293,7 @@ def _lag(page: Page, engine: EngineDiagnosis) -> None:
         chart = counter_lag(
             page.ask(recorded_sql), scraped, scope=engine.scope, width=width, theme=page.theme
         )
-        st.altair_chart(chart, width="content", theme=None, key=f"lag-{page.theme}")
+        vega.show(chart, key=f"lag-{page.theme}")
 
 
 def _title(page: Page, title: str, statements: dict[str, str], key: str) -> None:

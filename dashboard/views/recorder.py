@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dashboard import clock, header, recorder_data, states
+from dashboard import clock, header, recorder_data, states, vega
 from dashboard import recorder_words as words
 from dashboard.charts.axis import TimeAxis
 from dashboard.charts.canvas import NO_GAPS, NO_STOPS, Canvas
@@ -79,9 +79,7 @@ def _coverage(page: Page, cover: dict[str, Any]) -> None:
         gaps = page.ask(statements["Steps that are missing"])
     statements |= {"Stretches of scrapes": stretches, "Resets": queries.resets(page.scope)}
     chart = coverage(_canvas(page, gaps, statements), _extent(cover), found, _labels(cover, found))
-    st.altair_chart(
-        chart, width="content", theme=None, key=f"coverage-{page.theme}-{page.scope.start_ts}"
-    )
+    vega.show(chart, key=f"coverage-{page.theme}-{page.scope.start_ts}")
     if cover["num_gaps"] > len(gaps):
         st.caption(
             f"The {len(gaps):,} largest of {plural(int(cover['num_gaps']), 'gap')} are drawn."

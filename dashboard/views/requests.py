@@ -180,17 +180,11 @@ def _charts(page: Page, request: dict[str, Any]) -> None:
     drawn = story_data.build(page, request)
     if drawn is None:
         return
-    told = st.vega_lite_chart(
-        spec=vega.spec_of(drawn.chart),
-        width="content",
-        theme=None,
-        key=f"story-chart-{page.scope.engine}-{request['request']}-{page.theme}",
-        on_select="rerun",
-        selection_mode=[PICKED],
-    )
+    key = f"story-chart-{page.scope.engine}-{request['request']}-{page.theme}"
+    selected = vega.show(drawn.chart, key=key, selections=(PICKED,))
     with st.container(horizontal=True, horizontal_alignment="right"):
         header.links(page, drawn.statements, "story-chart")
-    picking.follow(drawn.page, told)
+    picking.follow(drawn.page, selected)
 
 
 def _table(page: Page, number: int, request: dict[str, Any], losses: list[dict[str, Any]]) -> None:

@@ -10,8 +10,9 @@ from diagnose.diagnosis import Diagnosis, EngineDiagnosis
 from diagnose.document import Block, Document, Figure, Heading, Paragraph, Table, Text, code, strong
 from diagnose.finding import NO_FAULT, Finding
 from diagnose.incident.notes import unfollowed, write_calm, write_rest
-from diagnose.incident.one_finding import badge, without_empty, write_finding
+from diagnose.incident.one_finding import badge, write_finding
 from diagnose.incident.predictions import WhatIf, write_whatifs
+from diagnose.incident.tables import without_empty
 from diagnose.life.said import NOTHING_SAID, Said, SaidOf
 from diagnose.reading import QueryLog
 from diagnose.text.finding_text import when_of

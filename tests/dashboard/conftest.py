@@ -1,4 +1,4 @@
-"""Closed logs for the dashboard's tests, made once; and a browser for each module."""
+"""Closed logs for the dashboard's tests, made once; a browser a module, and a visit a test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 from dashboard.source import ROOT_VARIABLE
 from tests.dashboard import logs
-from tests.dashboard.browsing import chromium
+from tests.dashboard.browsing import Visit, chromium
+from tests.dashboard.serving import Served
 from tests.diagnose import scrapes
 
 
@@ -39,10 +40,24 @@ def scraped_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return logs.write_log(tmp_path_factory.mktemp("scraped"), scrapes.storm())
 
 
+@pytest.fixture(scope="session")
+def dense_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    builder = logs.dense_builder(logs.storm(num_requests=40))
+    return logs.write_dense_log(tmp_path_factory.mktemp("dense"), builder)
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with chromium() as running:
         yield running
+
+
+@pytest.fixture
+def visit(browser: Any, served: Served) -> Iterator[Visit]:
+    """A page of what the module calls `served`."""
+    opened = Visit(browser, served, "dark")
+    yield opened
+    opened.page.close()
 
 
 @pytest.fixture

@@ -26,13 +26,6 @@ def served(storm_log: Path) -> Iterator[Served]:
         yield running
 
 
-@pytest.fixture
-def visit(browser: Any, served: Served) -> Iterator[Visit]:
-    opened = Visit(browser, served, "dark")
-    yield opened
-    opened.page.close()
-
-
 @pytest.mark.parametrize("theme", ["dark", "light"])
 def test_the_overview_is_drawn_and_says_the_verdict(
     browser: Any, served: Served, theme: colours.Theme

@@ -23,13 +23,6 @@ def served(interrupted_log: Path) -> Iterator[Served]:
         yield running
 
 
-@pytest.fixture
-def visit(browser: Any, served: Served) -> Iterator[Visit]:
-    opened = Visit(browser, served, "dark")
-    yield opened
-    opened.page.close()
-
-
 @pytest.mark.parametrize("theme", ["dark", "light"])
 def test_the_gap_is_hatched(browser: Any, served: Served, theme: colours.Theme) -> None:
     visit = Visit(browser, served, theme)

@@ -55,13 +55,6 @@ def served(two_engines_log: Path) -> Iterator[Served]:
         yield running
 
 
-@pytest.fixture
-def visit(browser: Any, served: Served) -> Iterator[Visit]:
-    opened = Visit(browser, served, "dark")
-    yield opened
-    opened.page.close()
-
-
 def expect(locator: Any) -> Any:
     sync_api = pytest.importorskip("playwright.sync_api")
     sync_api.expect.set_options(timeout=MILLISECONDS)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dashboard import colours
-from tests.dashboard import logs
 from tests.dashboard.browsing import CANVAS, Visit, needs_chromium
 from tests.dashboard.serving import Served, dashboard
 
@@ -17,18 +17,9 @@ MAX_TABS = 60
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    log = tmp_path_factory.mktemp("dense")
-    logs.write_dense_log(log, logs.dense_builder(logs.storm(num_requests=40)))
-    with dashboard(log) as running:
+def served(dense_log: Path) -> Iterator[Served]:
+    with dashboard(dense_log) as running:
         yield running
-
-
-@pytest.fixture
-def visit(browser: Any, served: Served) -> Iterator[Visit]:
-    opened = Visit(browser, served, "dark")
-    yield opened
-    opened.page.close()
 
 
 def open_step(visit: Visit, served: Served, number: int) -> None:

@@ -17,7 +17,6 @@ import pytest
 from dashboard import colours, style
 from dashboard.colours import Colour, Theme
 from dashboard.theme import options
-from tests.dashboard import logs
 from tests.dashboard.browsing import needs_chromium
 from tests.dashboard.serving import Served, dashboard
 
@@ -91,10 +90,8 @@ def test_blocks_and_phases_stand_out_from_the_ground(theme: Theme) -> None:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    log = tmp_path_factory.mktemp("dense")
-    logs.write_dense_log(log, logs.dense_builder(logs.storm(num_requests=40)))
-    with dashboard(log) as running:
+def served(dense_log: Path) -> Iterator[Served]:
+    with dashboard(dense_log) as running:
         yield running
 
 

@@ -1,10 +1,10 @@
-"""What is kept of a drawing is what Streamlit would have made of the chart."""
+"""What is shown and kept of a chart is what Altair, which checks it, and Streamlit make of it."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,19 @@ import streamlit as st
 from altair.utils import schemapi
 from streamlit.testing.v1 import AppTest
 
-from dashboard import drawing, session, vega
+from dashboard import drawing, replays, session, vega
 from dashboard.session import Page
 from dashboard.timeline_data import build
+from dashboard.views import preemptions as preemptions_page
+from diagnose.reading import NS
+from tests.dashboard import logs
+from tests.dashboard.test_findings_page import finding_of, findings
+from tests.dashboard.test_views import overview, preemptions, recorder, requests, run, steps
+from tests.dashboard.test_whatif_page import whatif
+from tests.diagnose.scrapes import sample
 
 Show = Callable[[Path], None]
+DASHBOARD = Path(vega.__file__).parent
 
 
 def both_ways() -> None:
@@ -60,6 +68,90 @@ def without_names(proto: Any) -> tuple[Any, list[pa.Table]]:
     for number, name in enumerate(used):
         spec = spec.replace(name, f"table {number}")
     return json.loads(spec), [tables[name] for name in used]
+
+
+def shown(test: AppTest) -> list[Any]:
+    """Charts as they go to the browser, with the selections that come back."""
+    protos = [chart.proto for chart in test.get("vega_lite_chart")]
+    return [(*without_names(proto), list(proto.selection_mode)) for proto in protos]
+
+
+def by_altair(chart: Any, *, key: str, selections: Sequence[str] = ()) -> Mapping[str, Any]:
+    """Shows a chart as `vega.show` does, but held against Vega-Lite's schema."""
+    with schemapi.debug_mode(True):
+        told: Any = st.altair_chart(
+            chart,
+            width="content",
+            theme=None,
+            key=key,
+            on_select="rerun" if selections else "ignore",
+            selection_mode=selections or None,
+        )
+    return told.selection if selections else {}
+
+
+@pytest.fixture(scope="module")
+def counted_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A storm whose counter of preemptions somebody scraped."""
+    builder = logs.storm(num_requests=40).builder()
+    for number in range(3):
+        sample(builder, "vllm:num_preemptions_total", 10 * number)
+        builder.advance(NS)
+    return logs.write_log(tmp_path_factory.mktemp("counted"), builder)
+
+
+@pytest.mark.parametrize(
+    ("page", "log", "parameters", "num_charts"),
+    [
+        (overview, "scraped_log", {}, 1),
+        (findings, "scraped_log", {"finding": "the worst"}, 1),
+        (preemptions, "storm_log", {}, 2),
+        (preemptions, "counted_log", {}, 3),
+        (requests, "storm_log", {"request": "3"}, 1),
+        (requests, "interrupted_log", {"request": "3"}, 1),
+        (steps, "dense_log", {"step": "1"}, 2),
+        (recorder, "storm_log", {}, 1),
+        (recorder, "interrupted_log", {}, 1),
+        (recorder, "scraped_log", {}, 1),
+        (whatif, "dense_log", {"set": "max_num_seqs:9"}, 4),
+    ],
+)
+def test_every_chart_of_a_page_is_one_that_altair_lets_pass(
+    page: Callable[[], None],
+    log: str,
+    parameters: dict[str, str],
+    num_charts: int,
+    request: pytest.FixtureRequest,
+    show: Show,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = request.getfixturevalue(log)
+    show(path)
+    if "finding" in parameters:
+        parameters = {"finding": finding_of(path).id}
+    monkeypatch.setattr(replays, "SCAN_REPLAYS", 1)
+    monkeypatch.setattr(replays, "NUM_REPLAYS", 2)
+    ours = shown(run(page, **parameters))
+    monkeypatch.setattr(vega, "show", by_altair)
+    assert len(ours) == num_charts
+    assert ours == shown(run(page, **parameters))
+
+
+def test_many_preemptions_are_a_grid_that_altair_lets_pass(
+    storm_log: Path, show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show(storm_log)
+    monkeypatch.setattr(preemptions_page, "MAX_MARKS", 5)
+    ours = shown(run(preemptions))
+    monkeypatch.setattr(vega, "show", by_altair)
+    assert ours == shown(run(preemptions))
+    assert [selections for *_, selections in ours] == [[], []]
+
+
+def test_no_page_shows_a_chart_in_another_way() -> None:
+    call = re.compile(r"\bst\.\w+_chart\(")
+    calling = [path for path in DASHBOARD.rglob("*.py") if call.search(path.read_text())]
+    assert calling == [DASHBOARD / "vega.py"]
 
 
 @pytest.mark.parametrize("log", ["storm_log", "calm_log", "interrupted_log"])

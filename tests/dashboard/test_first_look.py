@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dashboard import drawing, first_look, replaying, session
+from dashboard import answers, drawing, first_look, replaying, session
 
 Show = Callable[[Path], None]
 
@@ -23,8 +23,8 @@ def no_more_asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         raise AssertionError("the log was asked again")
 
     def begin() -> None:
-        monkeypatch.setattr(session, "diagnose", refused)
-        monkeypatch.setattr(session, "_frame", refused)
+        monkeypatch.setattr(answers, "diagnose", refused)
+        monkeypatch.setattr(answers, "_ask", refused)
         monkeypatch.setattr(drawing, "build", refused)
 
     return begin

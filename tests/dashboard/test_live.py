@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from dashboard.source import ROOT_VARIABLE
 from telemetry.collector import start_collector, stop_collector
 from tests.dashboard import browsing
 from tests.dashboard.serving import dashboard
-from tests.dashboard.test_views import recorder, requests, sql, steps
+from tests.dashboard.test_views import charts, overview, recorder, requests, said, sql, steps
 
 SECONDS = 60
 
@@ -29,26 +28,38 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subproce
     monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path / "log"))
     start_collector(tmp_path / "log", linger_seconds=SECONDS)
     command = [sys.executable, "-m", "tests.whole_line.storming_engine", str(tmp_path / "log")]
-    process = subprocess.Popen(
-        [*command, "--step-seconds", "0.005"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=dict(os.environ),
-    )
-    assert process.stdout is not None
-    for _ in range(60):
-        assert process.stdout.readline(), "the engine ended"
+    steps = tmp_path / "steps"  # no pipe: one that nobody reads is full after a minute
+    with steps.open("w") as told:
+        process = subprocess.Popen([*command, "--step-seconds", "0.005"], stdout=told)
+    until(lambda: steps.read_text().count("\n") > 60 or process.poll() is not None)
     yield process
     process.kill()
     process.wait()
-    process.stdout.close()
     stop_collector(tmp_path / "log")
 
 
-def overview() -> None:
-    from dashboard import app
+@pytest.fixture
+def undisturbed(engine: subprocess.Popen[str]) -> Iterator[None]:
+    """Afterwards the engine still runs, whoever has read what it records."""
+    yield
+    assert engine.poll() is None
 
-    app.show_overview()
+
+@pytest.fixture
+def visit(undisturbed: None, tmp_path: Path) -> Iterator[browsing.Visit]:
+    """A browser on the log, which afterwards has complained of nothing."""
+    with dashboard(tmp_path / "log") as served, browsing.chromium() as browser:
+        opened = browsing.Visit(browser, served, "dark", is_live=True)
+        yield opened
+        assert opened.complaints == []
+
+
+def page_of(page: Callable[[], None], **parameters: str) -> AppTest:
+    """A page at an address, before its first drawing."""
+    test = AppTest.from_function(page, default_timeout=SECONDS)
+    for name, value in parameters.items():
+        test.query_params[name] = value
+    return test
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -56,6 +67,17 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.1)
+
+
+def draw_until(test: AppTest, condition: Callable[[AppTest], bool]) -> None:
+    """Draws a page again and again, at last without an error."""
+    until(lambda: condition(test.run()))
+    assert not test.exception
+
+
+def draw_until_chip(test: AppTest, state: str) -> None:
+    """Draws a page until the log is said to be `live`, `ended`, `closed` or `lost`."""
+    draw_until(test, lambda drawn: any(each.key == f"chip-{state}" for each in drawn.button))
 
 
 def num_steps(text: str) -> int:
@@ -66,95 +88,67 @@ def num_steps(text: str) -> int:
 def test_a_live_log_is_said_to_be_live_and_to_have_ended(
     engine: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    test = AppTest.from_function(overview, default_timeout=SECONDS)
-    until(lambda: any(b.key == "chip-live" for b in test.run().button))
-    assert not test.exception
+    test = page_of(overview)
+    draw_until_chip(test, "live")
     engine.kill()
-    until(lambda: any(b.key == "chip-ended" for b in test.run().button))
-    said = "\n".join(str(m.value) for m in test.markdown)
-    assert "The engine stopped without saying goodbye." in said
+    draw_until_chip(test, "ended")
+    assert "The engine stopped without saying goodbye." in said(test)
     stop_collector(tmp_path / "log")
-    until(lambda: any(b.key == "chip-closed" for b in test.run().button))
-    assert not test.exception
+    draw_until_chip(test, "closed")
 
 
-def test_a_collector_that_goes_leaves_the_page_as_it_was_and_not_live(
-    engine: subprocess.Popen[str], tmp_path: Path
-) -> None:
-    test = AppTest.from_function(overview, default_timeout=SECONDS)
-    until(lambda: any(b.key == "chip-live" for b in test.run().button))
+@pytest.mark.usefixtures("undisturbed")
+def test_a_collector_that_goes_leaves_the_page_as_it_was_and_not_live(tmp_path: Path) -> None:
+    test = page_of(overview)
+    draw_until_chip(test, "live")
     stop_collector(tmp_path / "log")
-    until(lambda: any(b.key == "chip-lost" for b in test.run().button))
-    assert "no collector since" in "\n".join(str(m.value) for m in test.markdown)
-    assert len(test.get("vega_lite_chart")) == 1
-    assert not test.exception
-    assert engine.poll() is None
+    draw_until_chip(test, "lost")
+    assert "no collector since" in said(test)
+    assert len(charts(test)) == 1
 
 
-@pytest.mark.parametrize("page", [steps, recorder, sql])
+@pytest.mark.usefixtures("undisturbed")
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [(steps, "Steps worth a look"), (recorder, "The record is whole"), (sql, "1 row.")],
+)
 def test_the_other_pages_read_a_log_that_is_being_written(
-    page: Callable[[], None], engine: subprocess.Popen[str]
+    page: Callable[[], None], shown: str
 ) -> None:
-    test = AppTest.from_function(page, default_timeout=SECONDS)
-    test.query_params["sql"] = "SELECT count(*) > 0 AS has_steps FROM steps"
-    until(lambda: any(b.key == "chip-live" for b in test.run().button))
-    assert not test.exception
-    said = "\n".join(str(element.value) for element in [*test.markdown, *test.caption])
-    shown = {
-        steps: "Steps worth a look",
-        recorder: "The record is whole",
-        sql: "1 row.",
-    }
-    assert shown[page] in said
-    assert engine.poll() is None
+    test = page_of(page, sql="SELECT count(*) > 0 AS has_steps FROM steps")
+    draw_until_chip(test, "live")
+    assert shown in said(test)
 
 
-def test_a_request_of_a_live_engine_is_drawn(engine: subprocess.Popen[str]) -> None:
-    test = AppTest.from_function(requests, default_timeout=SECONDS)
-    test.query_params["request"] = "0"
-    until(lambda: len(test.run().get("vega_lite_chart")) == 1)
-    assert not test.exception
-    assert any("Request 0 was" in str(m.value) for m in test.markdown)
-    assert engine.poll() is None
+@pytest.mark.usefixtures("undisturbed")
+def test_a_request_of_a_live_engine_is_drawn() -> None:
+    test = page_of(requests, request="0")
+    draw_until(test, lambda drawn: len(charts(drawn)) == 1)
+    assert "Request 0 was" in said(test)
 
 
-def test_a_step_of_a_live_engine_stays_as_it_was(engine: subprocess.Popen[str]) -> None:
-    test = AppTest.from_function(steps, default_timeout=SECONDS)
-    test.query_params["step"] = "3"
-    until(lambda: any(m.value.startswith("### Step 3\\:") for m in test.run().markdown))
-    assert not test.exception
-    assert engine.poll() is None
+@pytest.mark.usefixtures("undisturbed")
+def test_a_step_of_a_live_engine_stays_as_it_was() -> None:
+    draw_until(page_of(steps, step="3"), lambda drawn: "### Step 3:" in said(drawn))
 
 
 @pytest.mark.browser
 @browsing.needs_chromium
-def test_the_page_follows_the_engine_by_itself(
-    engine: subprocess.Popen[str], tmp_path: Path
-) -> None:
-    with dashboard(tmp_path / "log") as served, browsing.chromium() as browser:
-        visit = browsing.Visit(browser, served, "dark", is_live=True)
-        visit.wait_for_charts()
-        chip = visit.page.locator(".st-key-chip-window").first
-        before = num_steps(chip.inner_text())
-        until(lambda: num_steps(chip.inner_text()) > before)
-        assert visit.complaints == []
-        assert engine.poll() is None
+def test_the_page_follows_the_engine_by_itself(visit: browsing.Visit) -> None:
+    visit.wait_for_charts()
+    chip = visit.page.locator(".st-key-chip-window").first
+    before = num_steps(chip.inner_text())
+    until(lambda: num_steps(chip.inner_text()) > before)
 
 
 @pytest.mark.browser
 @browsing.needs_chromium
-def test_a_button_leads_on_whatever_is_being_drawn(
-    engine: subprocess.Popen[str], tmp_path: Path
-) -> None:
-    with dashboard(tmp_path / "log") as served, browsing.chromium() as browser:
-        visit = browsing.Visit(browser, served, "dark", is_live=True)
-        for pause in range(3):
-            button = visit.page.get_by_role("button", name="Report", exact=True)
-            button.wait_for()
-            visit.page.wait_for_timeout(800 * pause)  # another moment between two drawings
-            button.click()
-            visit.page.get_by_text("Why we believe it").wait_for()
-            browsing.turn_to(visit.page, "Overview")
-        visit.wait_for_charts()
-        assert visit.complaints == []
-        assert engine.poll() is None
+def test_a_button_leads_on_whatever_is_being_drawn(visit: browsing.Visit) -> None:
+    for pause in range(3):
+        button = visit.page.get_by_role("button", name="Report", exact=True)
+        button.wait_for()
+        visit.page.wait_for_timeout(800 * pause)  # another moment between two drawings
+        button.click()
+        visit.page.get_by_text("Why we believe it").wait_for()
+        browsing.turn_to(visit.page, "Overview")
+    visit.wait_for_charts()

@@ -36,18 +36,25 @@ def _served(
 
 
 def a_few_evictions(attempt: Attempt) -> RecordedLog:
-    """A pool used to its last block: two or three requests of some hundreds are evicted once."""
+    """A burst whose prompts fit and whose answers do not: two or three of hundreds are evicted.
+
+    The burst has the pool to itself and grows in step, from 11 blocks each to 13. Each eviction
+    leaves 12 and one fewer to grow; what is over at the end is too little to let one in again.
+    """
     random = attempt.random
-    engine = Recording(settings(num_blocks=360), random)
+    size, num_evicted = 40, random.randint(2, 3)
+    engine = Recording(settings(num_blocks=13 * (size - num_evicted) + 6), random)
 
     def call(at: float) -> Call:
         return Call(at=at, num_prompt_tokens=100, max_tokens=24)
 
-    def late(at: float) -> Call:
+    def growing(at: float) -> Call:
         return Call(at=at, num_prompt_tokens=16 * 11 - 4, max_tokens=30)
 
-    engine.send(poisson(random, call, rate=9 + attempt.load, start=0, end=60))
-    engine.send(burst(random, late, count=26, at=33, within=0.02))
+    rate = 18 * attempt.load
+    engine.send(poisson(random, call, rate=rate, start=0, end=16))
+    engine.send(burst(random, growing, count=size, at=18, within=0.02))
+    engine.send(poisson(random, call, rate=rate, start=21, end=36))
     engine.run()
     return log_of(engine)
 

@@ -45,11 +45,16 @@ def burst_of_requests(attempt: Attempt) -> RecordedLog:
 
 
 def longer_prompts(attempt: Attempt) -> RecordedLog:
-    """Prompts become several times as long; nothing else changes."""
+    """Prompts become several times as long; nothing else changes.
+
+    So long that those who are there at a time, each for some 5.5 s, need half as much again as
+    there is.
+    """
     random = attempt.random
-    engine = Recording(settings(num_blocks=random.randint(420, 500)), random)
+    num_blocks, rate = random.randint(420, 500), 2.2 * attempt.load
+    engine = Recording(settings(num_blocks=num_blocks), random)
     changes = random.uniform(22, 28)
-    longer = random.uniform(420, 560)
+    longer = 1.5 * 16 * num_blocks / (rate * 5.5) - 200
 
     def call(at: float) -> Call:
         middle = 96 if at < changes else longer
@@ -57,7 +62,7 @@ def longer_prompts(attempt: Attempt) -> RecordedLog:
             at=at, num_prompt_tokens=about(random, middle), max_tokens=about(random, 200, 0.3)
         )
 
-    engine.send(poisson(random, call, rate=2.2 * attempt.load, start=0, end=60))
+    engine.send(poisson(random, call, rate=rate, start=0, end=60))
     engine.run()
     return log_of(engine)
 

@@ -167,9 +167,13 @@ def shared_prompts_that_hit(attempt: Attempt) -> QueryLog:
 
 
 def hits_of_the_evicted(attempt: Attempt) -> QueryLog:
-    """Random prompts under pressure: all that hits is what evicted requests find of themselves."""
+    """Random prompts under pressure: all that hits is what evicted requests find of themselves.
+
+    The pool grows with the load: those who are there at a time need a little more than there is.
+    """
     random = attempt.random
-    engine = Recording(settings(num_blocks=random.randint(280, 330)), random)
+    num_blocks = round(random.randint(220, 260) * attempt.load)
+    engine = Recording(settings(num_blocks=num_blocks), random)
 
     def call(at: float) -> Call:
         return Call(at=at, num_prompt_tokens=about(random, 130), max_tokens=about(random, 230, 0.3))
