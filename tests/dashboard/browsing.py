@@ -20,7 +20,7 @@ FLAGS = [
     "--disable-component-update",
     "--no-first-run",
 ]
-MILLISECONDS = 60_000
+MILLISECONDS = 120_000
 CANVAS = "[data-testid=stVegaLiteChart] canvas"
 SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]"
 CHART = "[data-testid=stVegaLiteChart] :is(canvas, svg.marks)"

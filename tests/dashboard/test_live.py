@@ -18,7 +18,7 @@ from tests.dashboard import browsing
 from tests.dashboard.serving import dashboard
 from tests.dashboard.test_views import charts, overview, recorder, requests, said, sql, steps
 
-SECONDS = 60
+SECONDS = 120
 
 
 @pytest.fixture

@@ -42,6 +42,7 @@ def test_a_served_engine_is_found_by_its_log_and_is_healthy(log: Path) -> None:
         asked = run_stepscope("doctor", "--deep", "--log", log, "--format", "json")
         sql = "SELECT api_url FROM engines"
         told = run_stepscope("query", sql, "--log", log, "--format", "json")
+    assert told.returncode == 0, told.stderr
     (check,) = json.loads(asked.stdout)["deep"]
     assert (check["url"], check["verdict"], asked.returncode) == (url, "healthy", 0)
     assert check["counts"]["num_free_unhashed_blocks"] == check["counts"]["num_usable_blocks"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from telemetry.sources.rows import Row, SourceRows
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 
 
 class WaitingRows(SourceRows):

@@ -14,7 +14,7 @@ import zmq
 
 CAPTURED = Path(__file__).parents[3] / "data" / "vllm" / "kv_events"
 TOKENS = [31_337] * 16
-PATIENCE_MS = 30_000
+PATIENCE_MS = 120_000
 
 
 def stored(*hashes: bytes | int, **more: Any) -> dict[str, Any]:
