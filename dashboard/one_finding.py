@@ -15,15 +15,12 @@ from dashboard import (
     links,
     picking,
     rule_page,
+    scraped,
     states,
     vega,
 )
-from dashboard.charts.axis import TimeAxis
-from dashboard.charts.scrapes import scraped_load
 from dashboard.finding_cards import SENTENCE, STACKED, badge, card, lives_of, stored_states
-from dashboard.queries import scrapes
 from dashboard.session import Page
-from dashboard.timeline_data import SIDE_SPACE
 from dashboard.untrusted import in_markdown
 from diagnose.diagnosis import EngineDiagnosis
 from diagnose.document import Bullets, Paragraph, Text
@@ -121,7 +118,7 @@ def _charts(page: Page, engine: EngineDiagnosis, finding: Finding) -> None:
     scope = window_of(engine, finding)
     shown = replace(page, scope=scope, width=page.width - MARGIN)
     if engine.metrics is not None:
-        _scraped(shown, engine)
+        scraped.draw(shown, engine.metrics, "finding-scrapes")
         return
     drawn = drawing.timeline_of(shown, engine)
     key = f"finding-{finding.id}-{page.theme}"
@@ -129,19 +126,6 @@ def _charts(page: Page, engine: EngineDiagnosis, finding: Finding) -> None:
     with st.container(horizontal=True, horizontal_alignment="right"):
         header.links(shown, drawn.statements, "finding-window")
     picking.follow(shown, selected, to="overview")
-
-
-def _scraped(page: Page, engine: EngineDiagnosis) -> None:
-    if engine.metrics is None or engine.metrics.source is None:
-        st.caption("– not measured: no step record and no scrape in this window")
-        return
-    statement = scrapes.load(page.scope, engine.metrics.source)
-    width = max(480, page.width - SIDE_SPACE)
-    axis = TimeAxis(page.scope.start_ts, page.scope.end_ts, page.theme, width=width)
-    chart = scraped_load(page.ask(statement), axis)
-    vega.show(chart, key=f"finding-scrapes-{page.theme}")
-    with st.container(horizontal=True, horizontal_alignment="right"):
-        header.links(page, {"Scrapes": statement}, "finding-window")
 
 
 def _lacking(page: Page, finding: Finding) -> None:

@@ -6,14 +6,9 @@ import time
 
 import streamlit as st
 
-from dashboard import clock, drawing, header, picking, states, vega, verdict
-from dashboard.charts.axis import TimeAxis
-from dashboard.charts.scrapes import scraped_load
-from dashboard.queries import scrapes
+from dashboard import clock, drawing, header, picking, scraped, states, vega, verdict
 from dashboard.session import Page
-from dashboard.timeline_data import SIDE_SPACE
 from diagnose.diagnosis import EngineDiagnosis
-from diagnose.scrapes.metric_facts import MetricFacts
 from telemetry.errors import StepscopeError
 
 CHARTS_SECONDS = 2
@@ -69,7 +64,7 @@ def _charts(page: Page) -> None:
         page = page.refreshed()
         engine = _recent_diagnosis(page)
         if engine is not None and engine.metrics is not None:
-            _draw_scrapes(page, engine.metrics)
+            scraped.draw(page, engine.metrics, "scrapes")
             return
         blank = engine is None or _is_blank(engine)
         shown = None if engine is None or blank else drawing.timeline_of(page, engine)
@@ -81,19 +76,6 @@ def _charts(page: Page) -> None:
         return
     st.session_state["last_timeline"] = (page, shown)
     _draw_timeline(page, shown)
-
-
-def _draw_scrapes(page: Page, facts: MetricFacts) -> None:
-    """Draws what scrapes show of the window, each scrape a point."""
-    if facts.source is None:
-        return
-    statement = scrapes.load(page.scope, facts.source)
-    width = max(480, page.width - SIDE_SPACE)
-    axis = TimeAxis(page.scope.start_ts, page.scope.end_ts, page.theme, width=width)
-    chart = scraped_load(page.ask(statement), axis)
-    vega.show(chart, key=f"scrapes-{page.theme}")
-    with st.container(horizontal=True, horizontal_alignment="right"):
-        header.links(page, {"Scrapes": statement}, "scrapes")
 
 
 def _recent_diagnosis(page: Page) -> EngineDiagnosis | None:
