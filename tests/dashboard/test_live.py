@@ -32,6 +32,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subproce
     with steps.open("w") as told:
         process = subprocess.Popen([*command, "--step-seconds", "0.005"], stdout=told)
     until(lambda: steps.read_text().count("\n") > 60 or process.poll() is not None)
+    assert process.poll() is None, "the engine ended"
     yield process
     process.kill()
     process.wait()
